@@ -1,0 +1,156 @@
+"""
+The configuration: what each setting means, its default, and the TOML it is read from.
+
+A field here is the key of the same name in the file; the file knows a few more keys that end in
+the same field (``slot``, ``api_key_file``, ...), listed in :data:`slotgate._settings.ALTERNATIVES`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from attrs import field, frozen
+
+
+@frozen
+class Router:
+    """How the models of a router are followed (``[servers.NAME.router]``)."""
+
+    tracker: Literal["enforce", "observe", "off"] = "enforce"
+    #: How many models the router holds at once; ``None`` ("auto"): as it says; 0: no limit.
+    models_max: int | None = None
+
+
+@frozen
+class Server:
+    """One llama-server address (``[servers.NAME]``)."""
+
+    name: str
+    url: str = "http://127.0.0.1:8080"
+    #: The key that slotgate shows the server; already read from ``api_key_file``/``api_key_env``.
+    api_key: str | None = field(default=None, repr=False)
+    #: Trusted certificates for https, a PEM file; ``None``: the system's.
+    ca_file: Path | None = None
+    #: The folder of ``--slot-save-path`` as this process sees it. Without it files are never
+    #: deleted or checked.
+    slot_save_path: Path | None = None
+    #: How long one control call (save, restore, erase, a look at the slots) may take.
+    control_timeout_seconds: float = 120.0
+    #: The longest wait between two looks at a busy slot.
+    poll_seconds: float = 1.0
+    #: The longest silence of the server within a relayed request: before the first byte and
+    #: between two.
+    read_timeout_seconds: float = 3600.0
+    router: Router = Router()
+
+
+@frozen
+class Route:
+    """What a model name stands for (``[[routes]]``)."""
+
+    #: The name the client asks for; an exact name wins over a pattern (:mod:`fnmatch`).
+    model: str
+    #: The name of the server in ``[servers]``.
+    server: str
+    #: What the server calls the model; empty: the client's name without a leading ``openai/``.
+    upstream_model: str = ""
+    #: False: requests are relayed and nothing is saved or restored.
+    cache: bool = True
+    slots: tuple[int, ...] = (0,)
+    #: Save a slot that had no request for this long; 0: only when it is needed, or at our stop.
+    save_idle_seconds: float = 0.0
+    #: Caches of fewer tokens are not worth a file.
+    min_tokens: int = 64
+    #: At most this many snapshots of the route; 0: no limit.
+    max_files: int = 0
+    #: At most this many GiB of snapshots of the route; 0: no limit.
+    max_gib: float = 0.0
+
+
+@frozen
+class Identity:
+    """Where a request's session id is looked for, in order (``[identity]``)."""
+
+    headers: tuple[str, ...] = (
+        "x-slotgate-session",
+        "x-session-id",
+        "x-conversation-id",
+        "session-id",
+        "conversation-id",
+    )
+    #: Fields of the JSON body; a dot goes one object deeper.
+    body: tuple[str, ...] = ("session_id", "conversation_id", "chat_id", "id")
+    #: Fall back on ``sys-`` and 16 hex digits of the system prompt's SHA-256.
+    system_prompt: bool = True
+    #: Accept only 32 lower-case hex digits in ``X-Session-ID``; anything else is no session.
+    strict_hex: bool = False
+
+
+@frozen
+class Client:
+    """Somebody with a key (``[[clients]]``)."""
+
+    name: str
+    key: str = field(repr=False)
+    admin: bool = False
+
+
+@frozen
+class Gateway:
+    """The listening side (``[gateway]``)."""
+
+    #: Twisted endpoint strings.
+    listen: tuple[str, ...] = ("tcp:11434:interface=127.0.0.1",)
+    #: Where the index lies.
+    state_dir: Path = field(factory=lambda: Path("~/.local/state/slotgate").expanduser())
+    #: How long running responses may take to end when slotgate stops.
+    drain_seconds: float = 30.0
+    #: Larger request bodies are refused with 413.
+    max_body_mib: float = 64.0
+    #: Waiting requests per slot; beyond: 503 with ``Retry-After``.
+    max_queue: int = 64
+    #: A client that reads nothing of its response for this long is cut.
+    stall_seconds: float = 60.0
+    #: Allow listening beyond loopback without ``[[clients]]``.
+    allow_anonymous: bool = False
+
+
+@frozen
+class Config:
+    """The whole configuration."""
+
+    gateway: Gateway
+    servers: Mapping[str, Server]
+    routes: tuple[Route, ...]
+    identity: Identity
+    clients: tuple[Client, ...] = ()
+
+
+class ConfigError(ValueError):
+    """
+    A configuration that cannot be used. The message has one line for each mistake; every line
+    says in which file (or environment variable) and at which key, and contains no secret.
+    """
+
+    @property
+    def lines(self) -> list[str]:
+        """One line for each mistake."""
+        return str(self).split("\n")
+
+
+def load_config(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
+    """
+    Read the configuration.
+
+    :param path: the TOML file; ``None``: the defaults, which is one server at
+        ``http://127.0.0.1:8080`` and one route ``*``.
+    :param environ: where the variables of older setups and of ``api_key_env`` are looked up.
+    :raises ConfigError: when the file cannot be read or anything in it is wrong.
+    """
+    # Imported here because the reader needs the classes above, and `import slotgate` no cattrs.
+    from slotgate._loading import load
+
+    return load(path, environ)

@@ -1,0 +1,1 @@
+"""The ``llama-server`` that slotgate talks to."""

@@ -1,0 +1,183 @@
+"""
+The control calls: what slotgate itself asks a llama-server, one log line for each that acts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TypeVar
+
+import treq
+from attrs import define, field
+from treq.client import HTTPClient
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectError
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.web.http_headers import Headers
+
+from slotgate.config import Server
+from slotgate.llama import errors, wire
+
+_T = TypeVar("_T")
+
+#: A look at the slots stands between a client and its answer, so it gets less time than a save
+#: or a restore, which move gigabytes. It still outlasts the batch a slow machine is reading.
+LOOK_SECONDS = 15.0
+
+
+@define
+class LlamaClient:
+    """
+    The control side of one server.
+
+    Every method raises a :class:`~slotgate.llama.errors.ControlError` when the server does not do
+    what it was asked.
+    """
+
+    _http: HTTPClient
+    _clock: IReactorTime
+    _server: Server
+    _log: Logger = field(factory=Logger, init=False)
+
+    async def slot(self, slot_id: int) -> wire.SlotStatus:
+        """
+        One slot as the server shows it now. Wakes a server that sleeps.
+
+        :raises Junk: the server has no slot of this number.
+        """
+        for status in await self._get("/slots", wire.slots_from):
+            if status.id == slot_id:
+                return status
+        raise errors.Junk(f"/slots shows no slot {slot_id}")
+
+    async def props(self) -> wire.Props:
+        """What the server says of itself. Does not wake a server that sleeps."""
+        return await self._get("/props", wire.props_from)
+
+    async def save(self, slot_id: int, file: str) -> wire.Saved:
+        """Write the slot to a file in the server's folder, in place."""
+        return await self._act(
+            slot_id, "save", {"filename": file}, wire.saved_from, lambda s: (s.tokens, s.size)
+        )
+
+    async def restore(self, slot_id: int, file: str) -> wire.Restored:
+        """
+        Load the slot from a file. A refusal empties the slot; a truncated file kills the server.
+        """
+        return await self._act(
+            slot_id, "restore", {"filename": file}, wire.restored_from, lambda r: (r.tokens, r.size)
+        )
+
+    async def erase(self, slot_id: int) -> int:
+        """Empty the slot; how many tokens it held."""
+        return await self._act(slot_id, "erase", {}, wire.erased_from, lambda n: (n, 0))
+
+    async def _get(self, path: str, read: Callable[[object], _T]) -> _T:
+        limit = min(LOOK_SECONDS, self._server.control_timeout_seconds)
+        return read(await self._call("GET", path, None, limit))
+
+    async def _act(
+        self,
+        slot_id: int,
+        action: str,
+        body: dict[str, str],
+        read: Callable[[object], _T],
+        measure: Callable[[_T], tuple[int, int]],
+    ) -> _T:
+        # an erase needs a body too: a router reads the model from it, and some builds hang
+        # without one
+        path = f"/slots/{slot_id}?action={action}"
+        call = f"{self._server.name} {action} {body.get('filename', '-')} (slot {slot_id})"
+        began = self._clock.seconds()
+        try:
+            answer = await self._call("POST", path, body, self._server.control_timeout_seconds)
+            result = read(answer)
+        except errors.ControlError as error:
+            seconds = self._clock.seconds() - began
+            if isinstance(error, errors.KeyRefused):
+                self._log.warn("{call}: refused key: {error}", call=call, error=error)
+            elif isinstance(error, errors.Refused) and error.status == 400 and action == "restore":
+                self._log.info("{call}: miss: {error}", call=call, error=error)
+            else:
+                self._log.warn(
+                    "{call}: failed after {seconds:.1f} s: {error}",
+                    call=call,
+                    seconds=seconds,
+                    error=error,
+                )
+            raise
+        tokens, size = measure(result)
+        self._log.info(
+            "{call}: ok ({tokens} tokens, {megabytes:.1f} MB, {seconds:.2f} s)",
+            call=call,
+            tokens=tokens,
+            megabytes=size / 1e6,
+            seconds=self._clock.seconds() - began,
+        )
+        return result
+
+    async def _call(self, method: str, path: str, body: object, limit: float) -> object:
+        whole = Deferred.fromCoroutine(self._exchange(method, path, body))
+        # on the whole exchange: treq's own timeout ends at the response's headers
+        whole.addTimeout(limit, self._clock, onTimeoutCancel=_timed_out)
+        try:
+            status, content = await whole
+        except (errors.Unreachable, CancelledError):
+            raise
+        except Exception as error:
+            # whatever the HTTP client met: for the slot it is all the same
+            sent = not isinstance(error, ConnectError)
+            raise errors.Unreachable(_in_words(error), sent=sent) from error
+        return _understood(status, content)
+
+    async def _exchange(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+        headers = Headers({"Accept": ["application/json"]})
+        if self._server.api_key:
+            headers.addRawHeader("Authorization", f"Bearer {self._server.api_key}")
+        if body is not None:
+            headers.addRawHeader("Content-Type", "application/json")
+        response = await self._http.request(
+            method,
+            self._server.url + path,
+            headers=headers,
+            allow_redirects=False,
+            data=None if body is None else json.dumps(body).encode(),
+        )
+        return response.code, await treq.content(response)
+
+
+def _timed_out(_: object, limit: float) -> object:
+    # a cancelled request fails with ResponseNeverReceived, not CancelledError, and the default
+    # converter lets only the latter become a timeout
+    raise errors.Unreachable(f"no answer within {limit:g} s")
+
+
+def _understood(status: int, content: bytes) -> object:
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        answer = None
+    if 200 <= status < 300:
+        if answer is None:
+            raise errors.Junk(f"not JSON: {content[:60]!r}")
+        return answer
+    error = answer.get("error") if isinstance(answer, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    said = f"{status} {message or content[:120].decode('utf-8', 'replace')}".strip()
+    if status in (401, 403):
+        raise errors.KeyRefused(said)
+    if status == 503:
+        raise errors.Loading(said)
+    if status in (404, 501):
+        raise errors.Unsupported(said)
+    raise errors.Refused(status, said)
+
+
+def _in_words(error: Exception) -> str:
+    # ResponseFailed and its kin hold the reasons and have no words of their own
+    reasons = getattr(error, "reasons", None)
+    if reasons:
+        return "; ".join(reason.getErrorMessage() or reason.type.__name__ for reason in reasons)
+    return str(error) or type(error).__name__

@@ -1,0 +1,42 @@
+"""
+How a control call can fail, told apart because each means something else for the slot.
+"""
+
+from __future__ import annotations
+
+
+class ControlError(Exception):
+    """A control call did not do what it should; the request it was made for goes on."""
+
+
+class Unreachable(ControlError):
+    """No answer: nobody listens, the connection broke, or the time was up."""
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        #: False: the call never reached the server, so it did nothing there.
+        self.sent = sent
+
+
+class Loading(ControlError):
+    """The server is loading its model (503): neither a miss nor a refusal."""
+
+
+class KeyRefused(ControlError):
+    """The server does not accept our key (401, 403)."""
+
+
+class Unsupported(ControlError):
+    """The server was started without this endpoint (404, 501)."""
+
+
+class Refused(ControlError):
+    """The server answered that it can not: a file that is missing or does not fit, a full disk."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Junk(ControlError):
+    """The answer is not what a llama-server says."""

@@ -1,0 +1,191 @@
+"""
+The service: builds the parts, starts, drains, stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from attrs import frozen
+from treq.client import HTTPClient
+from twisted.application import strports
+from twisted.application.service import IService, MultiService, Service
+from twisted.enterprise.adbapi import ConnectionPool
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.web.server import Site
+from zope.interface import implementer
+
+from slotgate.config import Config
+from slotgate.llama.client import LlamaClient
+from slotgate.llama.connection import control_agent
+from slotgate.slots.pool import SlotPool
+from slotgate.slots.slot import Slot
+from slotgate.snapshots.files import Folder
+from slotgate.snapshots.index import Index, open_database
+from slotgate.snapshots.store import Snapshots
+from slotgate.state import StateFolder
+from slotgate.web.app import make_app
+from slotgate.web.asked import Understanding
+from slotgate.web.clients import Clients
+from slotgate.web.forward import Forward
+from slotgate.web.generations import Generations
+from slotgate.web.limits import limited_site
+from slotgate.web.passing import Passing
+from slotgate.web.upstream import Upstream
+
+_T = TypeVar("_T")
+
+
+def make_service(config: Config, reactor: Any) -> IService:
+    """
+    The gateway as a service, for twistd or for another Twisted application.
+
+    The state folder is taken and the index opened at once; ports are opened when the service
+    starts.
+
+    :raises StateUnusable: the state folder can not be used.
+    :raises IndexUnusable: the index in it can not be used.
+    """
+    folder = StateFolder(config.gateway.state_dir)
+    folder.open()
+    try:
+        database = open_database(reactor, folder.path / "index.sqlite")
+        return GatewayService(config, reactor, folder, database)
+    except BaseException:
+        folder.close()
+        raise
+
+
+@frozen
+class _Parts:
+    """What a running gateway is made of."""
+
+    upstreams: Mapping[str, Upstream]
+    pool: SlotPool
+    forward: Forward
+    site: Site
+
+
+def _build(config: Config, reactor: Any, secret: bytes, database: ConnectionPool) -> _Parts:
+    upstreams = {name: Upstream(reactor, server) for name, server in config.servers.items()}
+    pool = _slots(config, reactor, secret, Index(database))
+    clients = Clients(config.clients)
+    forward = Forward(upstreams, reactor, config.gateway.stall_seconds)
+    generations = Generations(config, Understanding(config, clients), pool, forward, reactor)
+    passing = Passing(config, clients, pool, forward)
+    app = make_app(generations.answer, passing.slot_call, passing.answer)
+    max_body = int(config.gateway.max_body_mib * 1024 * 1024)
+    return _Parts(upstreams, pool, forward, limited_site(app.resource(), reactor, max_body))
+
+
+def _slots(config: Config, reactor: Any, secret: bytes, index: Index) -> SlotPool:
+    """The slots that routes with a cache use; the others belong to nobody."""
+
+    def blocking(function: Callable[..., _T], *args: object) -> Deferred[_T]:
+        threads = reactor.getThreadPool()
+        return deferToThreadPool(reactor, threads, function, *args)
+
+    slots = {}
+    for server in config.servers.values():
+        client = LlamaClient(HTTPClient(control_agent(reactor, server)), reactor, server)
+        folder = None if server.slot_save_path is None else Folder(server.slot_save_path)
+        snapshots = Snapshots(server.name, index, folder, blocking, secret, reactor)
+        for slot_id in {
+            slot_id
+            for route in config.routes
+            if route.server == server.name and route.cache
+            for slot_id in route.slots
+        }:
+            slots[server.name, slot_id] = Slot(
+                id=slot_id,
+                client=client,
+                snapshots=snapshots,
+                clock=reactor,
+                poll_seconds=server.poll_seconds,
+                max_queue=config.gateway.max_queue,
+            )
+    return SlotPool(slots)
+
+
+@implementer(IService)
+class GatewayService(Service):
+    """
+    A running gateway.
+
+    Its end is its own business and in this order (rule 7): no new connections, running responses
+    may end, dirty slots are saved, then everything is closed.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, config: Config, reactor: Any, folder: StateFolder, database: ConnectionPool
+    ) -> None:
+        self._config = config
+        self._reactor = reactor
+        self._folder = folder
+        self._database = database
+        self._parts = _build(config, reactor, folder.secret(), database)
+        self._ports = MultiService()
+        for description in config.gateway.listen:
+            # unlike an endpoint's own service this one raises when the port is taken
+            port = strports.service(description, self._parts.site, reactor=reactor)
+            port.setServiceParent(self._ports)
+
+    def privilegedStartService(self) -> None:
+        """
+        Open the ports.
+
+        :raises CannotListenError: a port is taken.
+        """
+        super().privilegedStartService()  # type: ignore[no-untyped-call]
+        self._ports.privilegedStartService()
+
+    def startService(self) -> None:
+        """
+        Start to serve.
+
+        :raises CannotListenError: a port is taken.
+        """
+        super().startService()  # type: ignore[no-untyped-call]
+        self._ports.startService()
+        self._log.info(
+            "slotgate listens on {listen}", listen=", ".join(self._config.gateway.listen)
+        )
+
+    def stopService(self) -> Deferred[None]:
+        """
+        Drain, save, close.
+
+        :returns: a Deferred that fires when nothing is left to do.
+        """
+        super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await maybeDeferred(self._ports.stopService)
+        parts, drain = self._parts, self._config.gateway.drain_seconds
+        slots = parts.pool.stop()
+        if not await self._within(drain, parts.forward.idle()):
+            self._log.warn("responses still run after {seconds:g} s: cut", seconds=drain)
+            parts.forward.abort()
+        # what is being written to disk gets the time that a control call has
+        saving = max(server.control_timeout_seconds for server in self._config.servers.values())
+        if not await self._within(saving, slots):
+            self._log.warn("slots are not saved after {seconds:g} s", seconds=saving)
+        for upstream in parts.upstreams.values():
+            await upstream.close()
+        self._database.close()
+        self._folder.close()
+
+    async def _within(self, seconds: float, work: Deferred[None]) -> bool:
+        """Wait for something to end, and stop waiting after so many seconds."""
+        try:
+            await work.addTimeout(seconds, self._reactor)
+        except DeferredTimeout:
+            return False
+        return True

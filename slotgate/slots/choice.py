@@ -1,0 +1,156 @@
+"""
+The decisions of a switch: what a look at the slot says about our belief, what to do for the
+session that wants the slot, and what the slot holds after its request. No I/O.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from attrs import evolve, frozen
+
+from slotgate.llama.wire import SlotStatus
+from slotgate.sessions import Session
+from slotgate.slots.machine import Content, Empty, Gone, Holding, Mark, Unknown
+from slotgate.surfaces.usage import Usage
+
+
+@frozen
+class Want:
+    """Who wants a slot."""
+
+    #: ``None``: a request of no session; it uses the slot and nothing of it is kept.
+    session: Session | None
+    #: The client's name, where clients have keys.
+    client: str | None = None
+    #: Clients have keys of their own and must not read each other's tokens.
+    isolated: bool = False
+
+    def is_for(self, content: Content) -> bool:
+        """Whether the session is the one in the slot."""
+        return (
+            self.session is not None
+            and isinstance(content, Holding)
+            and content.session.key == self.session.key
+        )
+
+
+class End(enum.Enum):
+    """How a lease's request ended."""
+
+    #: The whole response came.
+    COMPLETE = "complete"
+    #: The server worked on the request and it did not come to its end.
+    CUT = "cut"
+    #: The server answered with an error.
+    REFUSED = "refused"
+    #: It was a call that changes the slot without leaving a mark.
+    TOUCHED = "touched"
+    #: The server never got it.
+    UNSENT = "unsent"
+
+
+class Verdict(enum.Enum):
+    """How a request found its cache (``X-Slotgate-Cache``)."""
+
+    RESIDENT = "resident"
+    RESTORED = "restored"
+    FORKED = "forked"
+    COLD = "cold"
+    BYPASS = "bypass"
+
+
+def seen(content: Content, status: SlotStatus | None) -> Content:
+    """
+    What may still be believed of a slot after a look at it (rule 2).
+
+    :param content: what we think is in it.
+    :param status: ``None`` where the server does not show its slots; then we have only our word.
+    """
+    if status is None:
+        return Unknown() if isinstance(content, Gone) else content
+    if status.tokens == 0 and not status.busy:
+        return Empty()
+    if isinstance(content, Holding) and content.mark == mark_of(status) is not None:
+        return content
+    # a fresh slot shows no tokens, and neither does one that was restored and not used since
+    return Unknown()
+
+
+def mark_of(status: SlotStatus) -> Mark | None:
+    """What identifies the content of a slot at rest; ``None`` when nothing does."""
+    if status.busy or status.task is None or not status.tokens:
+        return None
+    return Mark(status.task, status.tokens)
+
+
+def worth_saving(content: Content) -> Holding | None:
+    """The session to save before the slot is used for another one."""
+    if not isinstance(content, Holding) or content.saved:
+        return None
+    if content.mark is not None and content.mark.tokens < content.session.min_tokens:
+        return None
+    return content
+
+
+def must_erase(content: Content, want: Want) -> bool:
+    """
+    Whether what is in the slot may not be the start of this request.
+
+    It is never erased for anybody who may read it: llama-server reuses the part that agrees.
+    """
+    if not want.isolated or isinstance(content, Empty):
+        return False
+    return not (isinstance(content, Holding) and content.session.key.client == want.client)
+
+
+def after_request(
+    before: Content,
+    task_before: int | None,
+    status: SlotStatus | None,
+    want: Want,
+    end: End,
+    usage: Usage | None,
+    saved_tokens: int,
+) -> Content:
+    """
+    What the slot holds once a lease's request is over.
+
+    :param before: what it held when the request was sent.
+    :param task_before: the slot's ``id_task`` then.
+    :param status: the idle slot now; ``None`` where the server does not show its slots.
+    :param usage: the counts of the response, ``None`` where it gave none.
+    :param saved_tokens: tokens of the session's snapshot, 0 without one.
+    """
+    if end is End.TOUCHED:
+        return Unknown()
+    if status is None:
+        if end is End.UNSENT:
+            return before
+        if end is not End.COMPLETE or want.session is None:
+            return Unknown()
+        return Holding(want.session, saved=False)
+    if status.tokens == 0:
+        return Empty()
+    if status.task == task_before:
+        # refused, or never reached the slot: nothing of it was read
+        mark = mark_of(status)
+        if isinstance(before, Holding) and mark is not None:
+            return evolve(before, mark=mark)
+        return Unknown()
+    mark = mark_of(status)
+    if mark is None or want.session is None or end in (End.UNSENT, End.REFUSED):
+        # an error can come before anything was read: the tokens may be those from before
+        return Unknown()
+    if usage is not None and not _agrees(mark.tokens, usage):
+        # somebody else was in between
+        return Unknown()
+    if end is End.CUT and mark.tokens < saved_tokens:
+        # part of a prompt: true tokens, but the snapshot is the better start
+        return Unknown()
+    return Holding(want.session, saved=False, mark=mark)
+
+
+def _agrees(tokens: int, usage: Usage) -> bool:
+    prompt = usage.reused + usage.read
+    return prompt <= tokens and (usage.generated is None or tokens <= prompt + usage.generated)

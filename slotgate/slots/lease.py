@@ -1,0 +1,70 @@
+"""
+The right to use a slot.
+"""
+
+from __future__ import annotations
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+
+from slotgate.slots.choice import End, Verdict, Want
+from slotgate.surfaces.usage import Usage
+
+
+class LeaseReleased(Exception):
+    """The lease was given back; whoever still uses it would use somebody else's slot."""
+
+
+class QueueFull(Exception):
+    """So many requests wait for the slot that another one is not let in."""
+
+
+class Stopping(Exception):
+    """The gateway is stopping and gives out no more leases."""
+
+
+@define(eq=False)
+class Lease:
+    """
+    The right to use a slot, from before the switch until the response has ended.
+
+    The slot itself is free only once ``/slots`` shows it idle; that is the slot's business.
+    """
+
+    want: Want
+    _slot_id: int
+    #: How the request found its cache; set by the switch.
+    verdict: Verdict = Verdict.COLD
+    _ended: Deferred[tuple[End, Usage | None]] = field(factory=Deferred, init=False)
+    _released: bool = field(default=False, init=False)
+
+    @property
+    def slot_id(self) -> int:
+        """
+        The slot to name in the request.
+
+        :raises LeaseReleased: the lease was given back.
+        """
+        if self._released:
+            raise LeaseReleased(f"slot {self._slot_id}")
+        return self._slot_id
+
+    @property
+    def released(self) -> bool:
+        """Whether the lease was given back."""
+        return self._released
+
+    def release(self, end: End, usage: Usage | None = None) -> None:
+        """
+        Give the lease back. The first call counts, and a released lease stays released.
+
+        :param end: how the request ended.
+        :param usage: the token counts of the response.
+        """
+        if not self._released:
+            self._released = True
+            self._ended.callback((end, usage))
+
+    def ended(self) -> Deferred[tuple[End, Usage | None]]:
+        """For the slot: fires when the lease is given back."""
+        return self._ended

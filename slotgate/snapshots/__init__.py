@@ -1,0 +1,1 @@
+"""Snapshots: the index of what is saved, and the files."""

@@ -1,0 +1,1 @@
+"""Stand-ins and helpers for tests, slotgate's own and its users'."""

@@ -1,0 +1,1 @@
+"""The HTTP side: Klein application, relay, limits."""

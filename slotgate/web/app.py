@@ -1,0 +1,87 @@
+"""
+The Klein application: a table of routes, and what becomes of a handler that fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias, cast
+
+from klein import Klein
+from twisted.internet.defer import CancelledError
+from twisted.internet.interfaces import ITCPTransport
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.http import Request
+from twisted.web.iweb import IRequest
+from werkzeug.exceptions import HTTPException
+
+from slotgate.surfaces.generation import PATHS
+from slotgate.web.errors import answer_error
+from slotgate.web.rejected import Rejected
+from slotgate.web.requests import path_of
+from slotgate.web.upstream import UpstreamError, UpstreamSilent
+
+_log = Logger()
+
+#: What a handler leaves to be written: nothing more, once it has relayed an answer.
+Answer: TypeAlias = bytes | None
+
+#: A handler gets the request and the path as the server will see it.
+Handler: TypeAlias = Callable[[IRequest, str], Coroutine[Any, Any, Answer]]
+
+
+def make_app(generate: Handler, slot_call: Handler, passing: Handler) -> Klein:
+    """
+    The application.
+
+    :param generate: answers a request that uses a slot.
+    :param slot_call: answers a client's own save, restore or erase.
+    :param passing: answers everything else.
+    """
+    app = Klein()
+    # the server takes paths as they are, so no redirect may tidy them up
+    app.url_map.merge_slashes = False
+    for path in PATHS:
+        app.route(path, endpoint=path, methods=["POST"])(_answered(generate))
+    app.route("/slots/<slot>", endpoint="slot call", methods=["POST"])(_answered(slot_call))
+    app.route("/", endpoint="root")(_answered(passing))
+    app.route("/<path:rest>", endpoint="passing")(_answered(passing))
+    app.handle_errors(HTTPException)(_no_route)
+    return app
+
+
+def _answered(handler: Handler) -> Callable[..., Coroutine[Any, Any, Answer]]:
+    """
+    Turn what a handler raises into an answer, or into a cut connection where it is too late.
+
+    Klein would end a stream cleanly after an error, and the client would take it for complete.
+    """
+
+    async def answer(request: IRequest, **_: object) -> Answer:
+        path = path_of(request)
+        try:
+            return await handler(request, path)
+        except CancelledError:
+            # the client has gone; Klein suppresses exactly this
+            raise
+        except Rejected as error:
+            return answer_error(request, error.status, error.message, error.headers)
+        except UpstreamError as error:
+            status = 504 if isinstance(error, UpstreamSilent) else 502
+            # the path and never the query or a header: those can hold keys
+            _log.warn("{path}: {status}: {error}", path=path, status=status, error=error)
+            return answer_error(request, status, str(error))
+        except Exception:
+            _log.failure("{path}: a fault of slotgate", path=path)
+            if cast(Request, request).startedWriting:
+                cast(ITCPTransport, cast(Request, request).transport).abortConnection()
+                return None
+            return answer_error(request, 500, "slotgate failed; its log says how")
+
+    return answer
+
+
+def _no_route(request: IRequest, failure: Failure) -> bytes:
+    status = cast(HTTPException, failure.value).code or 500
+    return answer_error(request, status, f"not a path of this gateway: {path_of(request)}")

@@ -1,0 +1,88 @@
+"""
+What a generation request asks for: by whom, on which route, in which session.
+"""
+
+from __future__ import annotations
+
+from attrs import define, field, frozen
+from twisted.logger import Logger
+from twisted.web.iweb import IRequest
+
+from slotgate.config import Config, Route
+from slotgate.identity import NOBODY, Identified, identify
+from slotgate.routes import route_for, upstream_model
+from slotgate.sessions import Session, SessionKey
+from slotgate.slots.choice import Want
+from slotgate.surfaces.generation import Generation, MalformedRequest, parse
+from slotgate.web.clients import Clients
+from slotgate.web.rejected import Rejected
+from slotgate.web.requests import body_of
+
+#: Reasons for refusing session ids that are remembered, so that each is logged once.
+_MAX_TOLD = 1000
+
+
+@frozen
+class Asked:
+    """A generation request, understood."""
+
+    generation: Generation
+    route: Route
+    #: What the server calls the model.
+    model: str | None
+    want: Want
+    #: Where the session id came from (``X-Slotgate-Source``).
+    source: str
+
+
+@define
+class Understanding:
+    """Reads generation requests by the configuration."""
+
+    _config: Config
+    _clients: Clients
+    _told: set[str] = field(factory=set, init=False)
+    _log: Logger = field(factory=Logger, init=False)
+
+    def of(self, request: IRequest, path: str) -> Asked:
+        """
+        What a request asks for.
+
+        :raises Rejected: without a valid key, with a body that is no JSON object, or for a model
+            that no route serves.
+        """
+        owner = self._clients.owner(request.requestHeaders)
+        try:
+            generation = parse(path, body_of(request))
+        except MalformedRequest as error:
+            raise Rejected(400, str(error)) from error
+        found = route_for(self._config, generation.model)
+        if found is None:
+            raise Rejected(404, f"no route serves the model {generation.model!r}")
+        route, name = found
+        client = owner.name if owner else None
+        identified = self._identify(request, generation) if route.cache else NOBODY
+        session = None
+        if identified.id is not None:
+            key = SessionKey(client, name, identified.id)
+            session = Session(key, identified.source, route.min_tokens)
+        return Asked(
+            generation=generation,
+            route=route,
+            model=upstream_model(route, generation.model),
+            want=Want(session, client, self._clients.have_keys),
+            source=identified.source,
+        )
+
+    def _identify(self, request: IRequest, generation: Generation) -> Identified:
+        identified = identify(
+            request.requestHeaders,
+            generation.fields,
+            generation.system_prompt,
+            self._config.identity,
+        )
+        if identified.refused and identified.refused not in self._told:
+            if len(self._told) < _MAX_TOLD:
+                self._told.add(identified.refused)
+            self._log.warn("a request has no session: {why}", why=identified.refused)
+        return identified

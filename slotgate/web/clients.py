@@ -1,0 +1,53 @@
+"""
+Whose key a request carries.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from attrs import frozen
+from twisted.web.http_headers import Headers
+
+from slotgate.config import Client
+from slotgate.web.rejected import Rejected
+
+
+@frozen
+class Clients:
+    """The ``[[clients]]`` of the configuration."""
+
+    _clients: tuple[Client, ...]
+
+    @property
+    def have_keys(self) -> bool:
+        """Whether requests are asked for a key."""
+        return bool(self._clients)
+
+    def owner(self, headers: Headers) -> Client | None:
+        """
+        The client whose key is in ``Authorization: Bearer`` or ``X-Api-Key``.
+
+        :returns: ``None`` where no keys are asked for.
+        :raises Rejected: no key, or nobody's.
+        """
+        if not self._clients:
+            return None
+        presented = _presented(headers)
+        found = None
+        for client in self._clients:
+            # all of them, so that the time taken tells nothing about a match
+            if any(hmac.compare_digest(key, client.key.encode()) for key in presented):
+                found = client
+        if found is None:
+            raise Rejected(401, "Invalid API Key")
+        return found
+
+
+def _presented(headers: Headers) -> list[bytes]:
+    keys = [value.strip() for value in headers.getRawHeaders(b"x-api-key", [])]
+    for value in headers.getRawHeaders(b"authorization", []):
+        scheme, _, key = value.strip().partition(b" ")
+        if scheme.lower() == b"bearer":
+            keys.append(key.strip())
+    return keys

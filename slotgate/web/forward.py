@@ -1,0 +1,90 @@
+"""
+One request to a server and its answer back to the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime, ITCPTransport
+from twisted.web.http import Request
+from twisted.web.iweb import IRequest
+
+from slotgate.config import Server
+from slotgate.web.headers import request_headers
+from slotgate.web.relay import Ended, relay
+from slotgate.web.upstream import Upstream
+
+
+@define(eq=False)
+class Forward:
+    """The way to the configured servers, and what is on it."""
+
+    _upstreams: Mapping[str, Upstream]
+    _clock: IReactorTime
+    #: A client that reads nothing for this long is cut, in seconds.
+    _stall_seconds: float
+    _running: set[IRequest] = field(factory=set, init=False)
+    _waiting: list[Deferred[None]] = field(factory=list, init=False)
+
+    async def __call__(
+        self,
+        request: IRequest,
+        server: Server,
+        body: bytes,
+        added: Mapping[str, str] | None = None,
+        observe: Callable[[bytes], None] | None = None,
+    ) -> tuple[Ended, int]:
+        """
+        Relay a request and its response.
+
+        :param added: headers for the response.
+        :param observe: is called with each piece of the response's body.
+        :returns: how it ended, and the status the server answered with.
+        :raises UpstreamError: the server gave no answer, and nothing was written yet.
+        """
+        self._running.add(request)
+        try:
+            response = await self._upstreams[server.name].request(
+                request.method,
+                request.uri,
+                request_headers(request.requestHeaders, server.api_key),
+                body or None,
+            )
+            ended = await relay(
+                request,
+                response,
+                clock=self._clock,
+                stall_seconds=self._stall_seconds,
+                silence_seconds=server.read_timeout_seconds,
+                observe=observe,
+                added=added,
+            )
+        finally:
+            self._running.discard(request)
+            if not self._running:
+                waiting, self._waiting = self._waiting, []
+                for deferred in waiting:
+                    deferred.callback(None)
+        return ended, response.code
+
+    def idle(self) -> Deferred[None]:
+        """
+        A Deferred that fires when nothing is being relayed.
+        """
+        if not self._running:
+            return succeed(None)
+        self._waiting.append(Deferred(self._waiting.remove))
+        return self._waiting[-1]
+
+    def abort(self) -> None:
+        """
+        Cut the connections of the clients that are still being answered.
+        """
+        for request in list(self._running):
+            transport = cast(Request, request).transport
+            if transport is not None:
+                cast(ITCPTransport, transport).abortConnection()

@@ -1,0 +1,29 @@
+"""
+What a client sent, in the form that decisions are made on.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+from urllib.parse import unquote
+
+from twisted.web.http import Request
+from twisted.web.iweb import IRequest
+
+
+def path_of(request: IRequest) -> str:
+    """
+    The path, decoded as the server does: decisions are made on what is forwarded.
+    """
+    return unquote(request.uri.partition(b"?")[0].decode("latin-1"), "utf-8", "replace")
+
+
+def body_of(request: IRequest) -> bytes:
+    """
+    The whole body; it is in memory (:mod:`slotgate.web.limits`).
+    """
+    content = cast(Request, request).content
+    if content is None:
+        return b""
+    content.seek(0)
+    return cast(bytes, content.read())
