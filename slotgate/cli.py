@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     if options.command == "check":
-        from slotgate._describe import describe
+        from slotgate._config.describe import describe
 
         print("\n".join(describe(config)))
         return 0

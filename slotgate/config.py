@@ -2,7 +2,7 @@
 The configuration: what each setting means, its default, and the TOML it is read from.
 
 A field here is the key of the same name in the file; the file knows a few more keys that end in
-the same field (``slot``, ``api_key_file``, ...), listed in :data:`slotgate._settings.ALTERNATIVES`.
+the same field (``slot``, ``api_key_file``, ...): ``ALTERNATIVES`` in :mod:`slotgate._config.settings`.
 """
 
 from __future__ import annotations
@@ -151,6 +151,6 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] = os.enviro
     :raises ConfigError: when the file cannot be read or anything in it is wrong.
     """
     # Imported here because the reader needs the classes above, and `import slotgate` no cattrs.
-    from slotgate._loading import load
+    from slotgate._config.loading import load
 
     return load(path, environ)

@@ -17,7 +17,7 @@ def route_for(config: Config, model: str | None) -> tuple[Route, str] | None:
     The route of a request.
 
     An exact name wins; then the first pattern of the file that fits. A request without a model is
-    one whose name is empty: ``*`` takes it.
+    one whose name is empty: ``*`` takes it, and where there is none the first route does.
 
     :param model: the model the client asks for.
     :return: the route and its *route name*, under which snapshots are kept: the model asked for,
@@ -30,7 +30,7 @@ def route_for(config: Config, model: str | None) -> tuple[Route, str] | None:
     for route in config.routes:
         if fnmatchcase(asked, route.model):
             return route, asked or route.model
-    return None
+    return None if asked else (config.routes[0], config.routes[0].model)
 
 
 def upstream_model(route: Route, asked: str | None) -> str | None:

@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 
 from attrs import frozen
 from treq.client import HTTPClient
-from twisted.application import strports
-from twisted.application.service import IService, MultiService, Service
+from twisted.application.service import IService, Service
 from twisted.enterprise.adbapi import ConnectionPool
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.web.server import Site
 from zope.interface import implementer
 
@@ -40,7 +42,7 @@ from slotgate.web.upstream import Upstream
 _T = TypeVar("_T")
 
 
-def make_service(config: Config, reactor: Any) -> IService:
+def make_service(config: Config, reactor: Any) -> GatewayService:
     """
     The gateway as a service, for twistd or for another Twisted application.
 
@@ -130,20 +132,21 @@ class GatewayService(Service):
         self._folder = folder
         self._database = database
         self._parts = _build(config, reactor, folder.secret(), database)
-        self._ports = MultiService()
-        for description in config.gateway.listen:
-            # unlike an endpoint's own service this one raises when the port is taken
-            port = strports.service(description, self._parts.site, reactor=reactor)
-            port.setServiceParent(self._ports)
+        self._ports: list[IListeningPort] = []
+
+    @property
+    def addresses(self) -> list[IAddress]:
+        """Where clients reach the gateway while it runs."""
+        return [port.getHost() for port in self._ports]
 
     def privilegedStartService(self) -> None:
         """
-        Open the ports.
+        Open the ports, before twistd gives up its privileges.
 
         :raises CannotListenError: a port is taken.
         """
-        super().privilegedStartService()  # type: ignore[no-untyped-call]
-        self._ports.privilegedStartService()
+        super().privilegedStartService()
+        self._open_ports()
 
     def startService(self) -> None:
         """
@@ -151,11 +154,23 @@ class GatewayService(Service):
 
         :raises CannotListenError: a port is taken.
         """
-        super().startService()  # type: ignore[no-untyped-call]
-        self._ports.startService()
-        self._log.info(
-            "slotgate listens on {listen}", listen=", ".join(self._config.gateway.listen)
-        )
+        super().startService()
+        self._open_ports()
+
+    def _open_ports(self) -> None:
+        if self._ports:
+            return
+        failures: list[Failure] = []
+        for description in self._config.gateway.listen:
+            listening = serverFromString(self._reactor, description).listen(self._parts.site)
+            listening.addCallbacks(self._ports.append, failures.append)
+        if failures:
+            # StreamServerEndpointService would only log it, and the process stay up, deaf
+            for port in self._ports:
+                port.stopListening()
+            failures[0].raiseException()
+        for address in self.addresses:
+            self._log.info("slotgate listens on {address}", address=address)
 
     def stopService(self) -> Deferred[None]:
         """
@@ -163,11 +178,12 @@ class GatewayService(Service):
 
         :returns: a Deferred that fires when nothing is left to do.
         """
-        super().stopService()  # type: ignore[no-untyped-call]
+        super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        await maybeDeferred(self._ports.stopService)
+        for port in self._ports:
+            await maybeDeferred(port.stopListening)
         parts, drain = self._parts, self._config.gateway.drain_seconds
         slots = parts.pool.stop()
         if not await self._within(drain, parts.forward.idle()):

@@ -19,6 +19,7 @@ from twisted.web.http_headers import Headers
 
 from slotgate.config import Server
 from slotgate.llama import errors, wire
+from slotgate.llama.control import Control
 
 _T = TypeVar("_T")
 
@@ -30,10 +31,7 @@ LOOK_SECONDS = 15.0
 @define
 class LlamaClient:
     """
-    The control side of one server.
-
-    Every method raises a :class:`~slotgate.llama.errors.ControlError` when the server does not do
-    what it was asked.
+    The control side of one server, as :class:`~slotgate.llama.control.Control` says.
     """
 
     _http: HTTPClient
@@ -43,9 +41,7 @@ class LlamaClient:
 
     async def slot(self, slot_id: int) -> wire.SlotStatus:
         """
-        One slot as the server shows it now. Wakes a server that sleeps.
-
-        :raises Junk: the server has no slot of this number.
+        As :class:`Control` says; ``Junk`` when the server has no slot of this number.
         """
         for status in await self._get("/slots", wire.slots_from):
             if status.id == slot_id:
@@ -57,21 +53,19 @@ class LlamaClient:
         return await self._get("/props", wire.props_from)
 
     async def save(self, slot_id: int, file: str) -> wire.Saved:
-        """Write the slot to a file in the server's folder, in place."""
+        """As :class:`Control` says."""
         return await self._act(
             slot_id, "save", {"filename": file}, wire.saved_from, lambda s: (s.tokens, s.size)
         )
 
     async def restore(self, slot_id: int, file: str) -> wire.Restored:
-        """
-        Load the slot from a file. A refusal empties the slot; a truncated file kills the server.
-        """
+        """As :class:`Control` says."""
         return await self._act(
             slot_id, "restore", {"filename": file}, wire.restored_from, lambda r: (r.tokens, r.size)
         )
 
     async def erase(self, slot_id: int) -> int:
-        """Empty the slot; how many tokens it held."""
+        """As :class:`Control` says."""
         return await self._act(slot_id, "erase", {}, wire.erased_from, lambda n: (n, 0))
 
     async def _get(self, path: str, read: Callable[[object], _T]) -> _T:
@@ -146,6 +140,9 @@ class LlamaClient:
             data=None if body is None else json.dumps(body).encode(),
         )
         return response.code, await treq.content(response)
+
+
+_check: type[Control] = LlamaClient
 
 
 def _timed_out(_: object, limit: float) -> object:

@@ -14,7 +14,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from slotgate.llama.client import LlamaClient
+from slotgate.llama.control import Control
 from slotgate.llama.errors import ControlError, Loading, Refused, Unreachable, Unsupported
 from slotgate.llama.wire import SlotStatus
 from slotgate.sessions import Session
@@ -64,7 +64,7 @@ class Slot:
     """
 
     id: int
-    _client: LlamaClient
+    _client: Control
     _snapshots: Snapshots
     _clock: IReactorTime
     _poll_seconds: float

@@ -4,6 +4,7 @@ A configuration in words, for ``slotgate check``.
 
 from __future__ import annotations
 
+from slotgate._config.toml import one_line
 from slotgate.config import Client, Config, Gateway, Identity, Route, Server
 
 
@@ -11,13 +12,14 @@ def describe(config: Config) -> list[str]:
     """
     What was understood, one line for each thing. No key is in it.
     """
-    return [
+    lines = [
         *_gateway(config.gateway),
         *(_server(server) for server in config.servers.values()),
         *(_route(number, route) for number, route in enumerate(config.routes)),
         _identity(config.identity),
         *_clients(config.clients, config.gateway),
     ]
+    return [one_line(line) for line in lines]
 
 
 def _gateway(gateway: Gateway) -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import attrs
 
-from slotgate import _toml
-from slotgate._settings import ALTERNATIVES, HIDDEN, VARIABLES, Scope, Variable
-from slotgate._toml import Place, Structurer, Wrong, dotted, guess, kind, one_line, shown
+from slotgate._config import toml as _toml
+from slotgate._config.settings import ALTERNATIVES, HIDDEN, VARIABLES, Scope, Variable
+from slotgate._config.toml import Place, Structurer, Wrong, dotted, guess, kind, one_line, shown
 from slotgate.config import Client, Config, ConfigError, Gateway, Identity, Route, Router, Server
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 
-from slotgate._toml import Wrong, shown
-from slotgate._values import line
+from slotgate._config.toml import Wrong, shown
+from slotgate._config.values import line
 
 #: How far an endpoint reaches; "unknown": handed over by systemd, or a plugin's endpoint.
 Reach = Literal["local", "beyond", "unknown"]
@@ -64,7 +64,7 @@ def reach(value: object) -> Reach:
         return "unknown"
     recorder = _Recorder()
     try:
-        endpoint = serverFromString(recorder, description)  # type: ignore[no-untyped-call]
+        endpoint = serverFromString(recorder, description)
         if prefix in ("tcp", "tcp6", "ssl", "unix"):
             endpoint.listen(Factory())
     # The parsers are plugins and answer mistakes with whatever comes: TypeError, RuntimeError,

@@ -11,9 +11,9 @@ from typing import Any
 
 from attrs import define, frozen
 
-from slotgate import _values as values
-from slotgate._listening import anonymous, guarded
-from slotgate._toml import Reader, Wrong, shown
+from slotgate._config import values as values
+from slotgate._config.listening import anonymous, guarded
+from slotgate._config.toml import Reader, Wrong, shown
 from slotgate.config import Client, Gateway, Identity, Route, Router, Server
 
 #: Fields that several keys end in, at most one of them written.

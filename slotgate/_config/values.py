@@ -2,7 +2,7 @@
 Readers: one value of the file each, checked for type and sense, nothing coerced but an integer
 where a number is meant.
 
-Each takes the value as tomllib gives it and raises :class:`~slotgate._toml.Wrong`.
+Each takes the value as tomllib gives it and raises :class:`~slotgate._config.toml.Wrong`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from slotgate._toml import Reader, Wrong, guess, kind, shown
+from slotgate._config.toml import Reader, Wrong, guess, kind, shown
 
 #: Seconds. epoll takes at most 2**31 milliseconds, so longer waits would break the reactor.
 LONGEST_SECONDS = 1_000_000

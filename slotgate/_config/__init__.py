@@ -1,0 +1,1 @@
+"""How the configuration is read, checked and described."""

@@ -1,0 +1,464 @@
+"""One slot: its queue, its leases, and the switch from one session to another."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from doubles import MemoryDatabase, ScriptedLlama, snapshots
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from slotgate.llama.errors import (
+    ControlError,
+    Junk,
+    KeyRefused,
+    Loading,
+    Refused,
+    Unreachable,
+    Unsupported,
+)
+from slotgate.sessions import Session, SessionKey
+from slotgate.slots.choice import End, Verdict, Want
+from slotgate.slots.lease import Lease, LeaseReleased, QueueFull, Stopping
+from slotgate.slots.slot import IDLE_WAIT_SECONDS, Slot
+from slotgate.snapshots.files import Folder
+from slotgate.surfaces.usage import Usage
+
+
+def want(name: str, client: str | None = None, min_tokens: int = 64) -> Want:
+    session = Session(SessionKey(client, "*", name), "header:x-session-id", min_tokens)
+    return Want(session, client, isolated=client is not None)
+
+
+class SlotTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.llama = ScriptedLlama()
+        self.database = MemoryDatabase()
+        self.slot = self.new_slot()
+
+    def new_slot(self, folder: Folder | None = None, max_queue: int = 64) -> Slot:
+        return Slot(
+            id=0,
+            client=self.llama,
+            snapshots=snapshots(self.clock, folder, self.database),
+            clock=self.clock,
+            poll_seconds=1.0,
+            max_queue=max_queue,
+        )
+
+    def lease(self, wanted: Want | str) -> Lease:
+        wanted = want(wanted) if isinstance(wanted, str) else wanted
+        lease: Lease = self.successResultOf(self.slot.lease(wanted))
+        return lease
+
+    def serve(self, lease: Lease, served: list[str]) -> None:
+        """A request that ends as soon as it begins."""
+        session = lease.want.session
+        served.append(session.key.id if session else "nobody")
+        lease.release(End.UNSENT)
+
+    def turn(self, wanted: Want | str, tokens: int = 100, end: End = End.COMPLETE) -> Verdict:
+        """One request from beginning to end."""
+        lease = self.lease(wanted)
+        session = lease.want.session
+        self.llama.request(session.key.id if session else "nobody", tokens)
+        usage = Usage(0, tokens - 7, 8) if end is End.COMPLETE else None
+        lease.release(end, usage)
+        return lease.verdict
+
+
+class SwitchTests(SlotTests):
+    """Every session finds its own cache again."""
+
+    def test_a_session_that_comes_back_is_restored(self) -> None:
+        verdicts = [self.turn(name) for name in "ABA"]
+        self.assertEqual(verdicts, [Verdict.COLD, Verdict.COLD, Verdict.RESTORED])
+        self.assertEqual(self.llama.calls, ["save A", "save B", "restore A"])
+
+    def test_two_turns_of_one_session_need_no_control_call(self) -> None:
+        self.turn("A")
+        self.assertEqual(self.turn("A"), Verdict.RESIDENT)
+        self.assertEqual(self.llama.calls, [])
+
+    def test_a_new_session_starts_from_what_is_in_the_slot(self) -> None:
+        self.turn("A")
+        self.turn("B")
+        self.assertNotIn("erase A", self.llama.calls)
+
+    def test_what_is_on_disk_unchanged_is_not_written_again(self) -> None:
+        for name in "ABA":
+            self.turn(name)
+        self.lease("B").release(End.UNSENT)
+        self.llama.calls.clear()
+        self.turn("A")
+        self.assertEqual(self.llama.calls, ["restore A"])
+
+    def test_a_request_without_session_keeps_the_sessions_cache(self) -> None:
+        self.turn("A")
+        self.assertEqual(self.turn(Want(None)), Verdict.BYPASS)
+        self.assertEqual(self.turn("A"), Verdict.RESTORED)
+        self.assertEqual(self.llama.calls, ["save A", "restore A"])
+
+    def test_a_cache_below_min_tokens_is_not_worth_a_file(self) -> None:
+        self.turn("A", tokens=63)
+        self.turn("B", tokens=64)
+        self.turn("A", tokens=63)
+        self.assertEqual(self.llama.calls, ["save B"])
+
+
+class TrustTests(SlotTests):
+    """Nothing is saved that is not known to be the session's."""
+
+    def test_a_restarted_server_is_noticed_and_the_old_snapshot_restored(self) -> None:
+        for name in "ABA":
+            self.turn(name)
+        self.llama.restart()
+        self.llama.calls.clear()
+        self.assertEqual(self.turn("A"), Verdict.RESTORED)
+        self.assertEqual(self.llama.calls, ["restore A"])
+
+    def test_another_clients_use_is_noticed_and_not_saved(self) -> None:
+        self.turn("A")
+        self.llama.request("stranger")
+        self.turn("B")
+        self.assertEqual(self.llama.calls, [])
+
+    def test_another_client_with_as_many_tokens_is_noticed_by_the_task(self) -> None:
+        self.turn("A", tokens=100)
+        self.llama.request("stranger", tokens=100)
+        self.assertEqual(self.turn("A"), Verdict.COLD)
+
+    def test_an_erase_behind_our_back_is_noticed_by_the_tokens(self) -> None:
+        self.turn("A")
+        self.llama.content, self.llama.tokens = None, 0
+        self.turn("B")
+        self.assertEqual(self.llama.calls, [])
+
+    def test_a_stranger_between_our_answer_and_our_look_is_noticed_by_the_counts(self) -> None:
+        lease = self.lease("A")
+        self.llama.request("A", 100)
+        self.llama.request("stranger", 300)
+        lease.release(End.COMPLETE, Usage(0, 93, 8))
+        self.turn("B")
+        self.assertEqual(self.llama.calls, [])
+
+    def test_a_refused_request_leaves_the_tokens_that_were_there_and_they_are_not_saved(
+        self,
+    ) -> None:
+        # a prompt over the context: a new id_task, and the tokens from before
+        self.turn("A")
+        lease = self.lease("B")
+        self.llama.task = 77
+        lease.release(End.REFUSED)
+        self.turn("C")
+        self.assertEqual(self.llama.calls, ["save A"])
+
+    def test_a_request_that_never_reached_the_slot_changes_nothing(self) -> None:
+        self.turn("A")
+        for end in (End.UNSENT, End.REFUSED, End.CUT):
+            self.lease("A").release(end)
+        self.assertEqual(self.turn("A"), Verdict.RESIDENT)
+
+    def test_part_of_a_prompt_does_not_replace_a_longer_snapshot(self) -> None:
+        self.turn("A", tokens=1000)
+        self.turn("B")
+        lease = self.lease("A")
+        self.llama.request("A", 300)
+        lease.release(End.CUT)
+        self.llama.calls.clear()
+        self.turn("B")
+        self.assertEqual(self.turn("A"), Verdict.RESTORED)
+        self.assertEqual(self.llama.calls, ["restore B", "save B", "restore A"])
+        self.assertEqual(self.llama.tokens, 100)
+
+    def test_what_a_disconnected_client_had_read_is_kept_where_it_is_more(self) -> None:
+        lease = self.lease("A")
+        self.llama.request("A", 300)
+        lease.release(End.CUT)
+        self.turn("B")
+        self.assertEqual(self.llama.calls, ["save A"])
+
+    def test_a_call_of_a_client_to_the_slot_leaves_it_unknown(self) -> None:
+        self.turn("A")
+        self.lease(Want(None)).release(End.TOUCHED)
+        self.llama.calls.clear()
+        self.turn("A")
+        self.assertEqual(self.llama.calls, ["restore A"])
+
+
+class FaultTests(SlotTests):
+    """The request goes on, whatever the cache does."""
+
+    def fail(self, action: str, *errors: ControlError) -> None:  # type: ignore[override]
+        self.llama.faults[action] = list(errors)
+
+    def test_every_failure_of_a_look_gives_a_lease(self) -> None:
+        for error in (
+            Unreachable("gone"),
+            Loading("503 Loading model"),
+            KeyRefused("401"),
+            Junk("not JSON"),
+            Refused(500, "500"),
+        ):
+            self.fail("look", error)
+            self.assertEqual(self.turn("A"), Verdict.COLD)
+
+    def test_a_save_that_fails_keeps_the_old_snapshot(self) -> None:
+        for name in "ABA":
+            self.turn(name)
+        self.fail("save", Refused(500, "Unable to save slot"))
+        self.turn("B")
+        self.assertEqual(self.turn("A"), Verdict.RESTORED)
+
+    def test_a_save_of_fewer_tokens_than_were_seen_is_not_kept(self) -> None:
+        self.turn("A")
+        gate: Deferred[None] = Deferred()
+        self.llama.gates["save"] = gate
+        leasing = self.slot.lease(want("B"))
+        self.llama.tokens = 0
+        gate.callback(None)
+        self.successResultOf(leasing).release(End.UNSENT)
+        self.llama.gates.clear()
+        self.assertEqual(self.turn("A"), Verdict.COLD)
+
+    def test_a_refused_restore_drops_the_snapshot_and_is_not_tried_again(self) -> None:
+        for name in "AB":
+            self.turn(name)
+        self.fail("restore", Refused(400, "400 Unable to restore slot"))
+        self.assertEqual(self.turn("A"), Verdict.COLD)
+        self.turn("B")
+        self.assertEqual(self.llama.calls, ["save A", "save B", "restore A", "save A", "restore B"])
+
+    def test_a_file_that_the_server_died_of_is_never_restored_again(self) -> None:
+        for name in "AB":
+            self.turn(name)
+        self.fail("restore", Unreachable("it closed the connection", sent=True))
+        self.lease("A").release(End.CUT)
+        self.llama.restart()
+        self.assertEqual(self.turn("A"), Verdict.COLD)
+        self.assertEqual(self.llama.calls.count("restore A"), 1)
+
+    def test_a_server_that_was_never_reached_costs_no_snapshot(self) -> None:
+        for name in "AB":
+            self.turn(name)
+        self.fail("restore", Unreachable("connection refused", sent=False))
+        self.lease("A").release(End.CUT)
+        self.assertEqual(self.turn("A"), Verdict.RESTORED)
+
+    def test_a_restore_of_other_tokens_than_were_saved_is_not_trusted(self) -> None:
+        for name in "AB":
+            self.turn(name)
+        self.llama.files = {name: (held[0], 5) for name, held in self.llama.files.items()}
+        self.assertEqual(self.turn("A"), Verdict.COLD)
+
+    def test_a_server_without_slot_files_is_asked_once(self) -> None:
+        self.fail("save", Unsupported("501 This server does not support slots action"))
+        for name in "ABAB":
+            self.turn(name)
+        self.assertEqual(self.llama.calls, ["save A"])
+
+    def test_a_server_that_hides_its_slots_still_saves_and_restores(self) -> None:
+        self.llama.faults["look"] = [Unsupported("501")] * 99
+        verdicts = [self.turn(name) for name in "ABAA"]
+        self.assertEqual(verdicts, [Verdict.COLD, Verdict.COLD, Verdict.RESTORED, Verdict.RESIDENT])
+
+    def test_without_slots_a_cut_request_leaves_nothing_to_save(self) -> None:
+        self.llama.faults["look"] = [Unsupported("501")] * 99
+        self.turn("A", end=End.CUT)
+        self.turn("B")
+        self.assertEqual(self.llama.calls, [])
+
+    def test_a_fault_of_the_index_costs_the_cache_and_not_the_request(self) -> None:
+        self.turn("A")
+
+        self.database.connection.close()
+        self.assertEqual(self.turn("B"), Verdict.COLD)
+        self.assertEqual(len(self.flushLoggedErrors(sqlite3.ProgrammingError)), 1)
+
+
+class BusyTests(SlotTests):
+    """A control call is sent to an idle slot only."""
+
+    def test_the_switch_waits_until_the_slot_is_idle(self) -> None:
+        self.turn("A")
+        self.turn("B")
+        self.llama.request("stranger")
+        self.llama.busy = True
+        leasing = self.slot.lease(want("A"))
+        self.clock.pump([0.5] * 20)
+        self.assertNoResult(leasing)
+        self.llama.busy = False
+        self.clock.advance(1.0)
+        self.assertEqual(self.successResultOf(leasing).verdict, Verdict.RESTORED)
+        # the stranger's tokens are nobody's
+        self.assertEqual(self.llama.calls, ["save A", "restore A"])
+
+    def test_the_next_session_waits_for_a_slot_that_works_for_nobody(self) -> None:
+        lease = self.lease("A")
+        self.llama.request("A", 300)
+        self.llama.busy = True
+        lease.release(End.CUT)
+        leasing = self.slot.lease(want("B"))
+        self.assertEqual(self.slot.state, "draining")
+        self.clock.pump([0.1] * 30)
+        self.assertNoResult(leasing)
+        self.llama.busy = False
+        # at most a poll later
+        self.clock.advance(1.0)
+        self.clock.advance(0)
+        self.successResultOf(leasing)
+        self.assertEqual(self.llama.calls, ["save A"])
+
+    def test_a_slot_that_was_idle_soon_is_noticed_soon(self) -> None:
+        lease = self.lease("A")
+        self.llama.request("A")
+        self.llama.busy = True
+        lease.release(End.CUT)
+        self.llama.busy = False
+        self.clock.advance(0.02)
+        self.assertEqual(self.slot.state, "dirty")
+
+    def test_after_an_hour_the_request_goes_on_without_the_cache(self) -> None:
+        for name in "AB":
+            self.turn(name)
+        self.llama.request("stranger")
+        self.llama.busy = True
+        leasing = self.slot.lease(want("A"))
+        self.clock.pump([1.0] * int(IDLE_WAIT_SECONDS))
+        self.assertNoResult(leasing)
+        self.clock.pump([1.0] * 5)
+        self.assertEqual(self.successResultOf(leasing).verdict, Verdict.COLD)
+        self.assertEqual(self.llama.calls, ["save A"])
+
+
+class QueueTests(SlotTests):
+    """One lease at a time, in order, and a bounded queue."""
+
+    def test_leases_are_given_in_the_order_they_were_asked_for(self) -> None:
+        served: list[str] = []
+        first = self.lease("A")
+        for name in "BCD":
+            self.slot.lease(want(name)).addCallback(self.serve, served)
+        first.release(End.UNSENT)
+        self.clock.pump([0] * 10)
+        self.assertEqual(served, ["B", "C", "D"])
+
+    def test_a_full_queue_refuses_and_the_others_are_served(self) -> None:
+        self.slot = self.new_slot(max_queue=1)
+        first = self.lease("A")
+        second = self.slot.lease(want("B"))
+        self.failureResultOf(self.slot.lease(want("C")), QueueFull)
+        first.release(End.UNSENT)
+        self.clock.advance(0)
+        self.successResultOf(second)
+
+    def test_who_leaves_the_queue_is_not_served(self) -> None:
+        first = self.lease("A")
+        second, third = self.slot.lease(want("B")), self.slot.lease(want("C"))
+        second.cancel()
+        self.failureResultOf(second, CancelledError)
+        first.release(End.UNSENT)
+        self.clock.advance(0)
+        self.successResultOf(third)
+
+    def test_a_thousand_that_end_at_once_do_not_lock_the_slot(self) -> None:
+        # DeferredLock recurses when its waiters end synchronously (twisted#9304)
+        self.slot = self.new_slot(max_queue=1000)
+        self.llama.faults["look"] = [Unreachable("connection refused", sent=False)] * 9999
+        first = self.lease("A")
+        done: list[str] = []
+        for number in range(1000):
+            self.slot.lease(want(str(number))).addCallback(self.serve, done)
+        first.release(End.CUT)
+        self.clock.pump([0] * 1001)
+        self.assertEqual(len(done), 1000)
+        self.lease("A")
+
+    def test_a_client_that_leaves_during_the_switch_frees_the_slot_after_the_step(self) -> None:
+        for name in "AB":
+            self.turn(name)
+        gate: Deferred[None] = Deferred()
+        self.llama.gates["save"] = gate
+        leaving, next_one = self.slot.lease(want("A")), self.slot.lease(want("C"))
+        leaving.cancel()
+        self.failureResultOf(leaving, CancelledError)
+        self.clock.advance(0)
+        self.assertNoResult(next_one)
+        gate.callback(None)
+        self.clock.advance(0)
+        self.successResultOf(next_one)
+        # the restore that nobody waits for was not begun, and B is on disk once
+        self.assertEqual(self.llama.calls, ["save A", "save B"])
+
+    def test_a_released_lease_can_not_be_used(self) -> None:
+        lease = self.lease("A")
+        lease.release(End.UNSENT)
+        lease.release(End.COMPLETE)
+        with self.assertRaises(LeaseReleased):
+            _ = lease.slot_id
+
+
+class IsolationTests(SlotTests):
+    """Clients with keys do not start from each other's tokens."""
+
+    def test_another_clients_tokens_are_erased_after_they_were_saved(self) -> None:
+        self.turn(want("A", client="ann"))
+        self.llama.calls.clear()
+        self.turn(want("A", client="bob"))
+        self.assertEqual(self.llama.calls, ["save A", "erase A"])
+        self.assertEqual(self.turn(want("A", client="ann")), Verdict.RESTORED)
+
+    def test_tokens_of_nobody_known_are_erased(self) -> None:
+        self.llama.request("stranger")
+        self.turn(want("A", client="ann"))
+        self.assertEqual(self.llama.calls, ["erase stranger"])
+
+    def test_ones_own_tokens_are_a_start(self) -> None:
+        self.turn(want("A", client="ann"))
+        self.llama.calls.clear()
+        self.turn(want("B", client="ann"))
+        self.assertEqual(self.llama.calls, ["save A"])
+
+
+class StopTests(SlotTests):
+    """Nothing is lost by our stop."""
+
+    def test_what_is_dirty_is_saved_and_what_is_saved_is_not(self) -> None:
+        self.turn("A")
+        self.successResultOf(self.slot.stop())
+        self.assertEqual(self.llama.calls, ["save A"])
+        self.failureResultOf(self.slot.lease(want("A")), Stopping)
+
+    def test_the_running_lease_ends_first(self) -> None:
+        lease = self.lease("A")
+        stopping = self.slot.stop()
+        self.assertNoResult(stopping)
+        self.llama.request("A")
+        lease.release(End.COMPLETE, Usage(0, 93, 8))
+        self.clock.advance(0)
+        self.successResultOf(stopping)
+        self.assertEqual(self.llama.calls, ["save A"])
+
+    def test_a_server_that_is_down_does_not_hold_up_the_stop(self) -> None:
+        self.turn("A")
+        self.llama.faults["look"] = [Unreachable("connection refused", sent=False)]
+        self.successResultOf(self.slot.stop())
+        self.assertEqual(self.llama.calls, [])
+
+
+@pytest.mark.parametrize("visible", [True, False])
+def test_old_generations_do_not_pile_up(tmp_path: Path, visible: bool) -> None:
+    case = SlotTests("setUp")
+    case.setUp()
+    folder = Folder(tmp_path)
+    case.llama.folder = folder
+    case.slot = case.new_slot(folder if visible else None)
+    for _ in range(5):
+        for name in "AB":
+            case.turn(name)
+    # without the folder nothing can be deleted, so two names take turns
+    assert len(list(tmp_path.iterdir())) == (2 if visible else 4)
