@@ -2,7 +2,7 @@
 The configuration: what each setting means, its default, and the TOML it is read from.
 
 A field here is the key of the same name in the file; the file knows a few more keys that end in
-the same field (``slot``, ``api_key_file``, ...): ``ALTERNATIVES`` in :mod:`slotgate._config.settings`.
+the same field (``slot``, ``api_key_file``, ...): ``ALTERNATIVES`` in ``_config.settings``.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from zope.interface import implementer
 
 from slotgate.config import Config
 from slotgate.llama.client import LlamaClient
-from slotgate.llama.connection import control_agent
+from slotgate.llama.connection import ControlConnection, control_connection
 from slotgate.slots.pool import SlotPool
 from slotgate.slots.slot import Slot
 from slotgate.snapshots.files import Folder
@@ -67,6 +67,7 @@ class _Parts:
     """What a running gateway is made of."""
 
     upstreams: Mapping[str, Upstream]
+    controls: Mapping[str, ControlConnection]
     pool: SlotPool
     forward: Forward
     site: Site
@@ -74,17 +75,27 @@ class _Parts:
 
 def _build(config: Config, reactor: Any, secret: bytes, database: ConnectionPool) -> _Parts:
     upstreams = {name: Upstream(reactor, server) for name, server in config.servers.items()}
-    pool = _slots(config, reactor, secret, Index(database))
+    controls = {
+        name: control_connection(reactor, server) for name, server in config.servers.items()
+    }
+    pool = _slots(config, reactor, controls, secret, Index(database))
     clients = Clients(config.clients)
     forward = Forward(upstreams, reactor, config.gateway.stall_seconds)
     generations = Generations(config, Understanding(config, clients), pool, forward, reactor)
     passing = Passing(config, clients, pool, forward)
     app = make_app(generations.answer, passing.slot_call, passing.answer)
     max_body = int(config.gateway.max_body_mib * 1024 * 1024)
-    return _Parts(upstreams, pool, forward, limited_site(app.resource(), reactor, max_body))
+    site = limited_site(app.resource(), reactor, max_body)
+    return _Parts(upstreams, controls, pool, forward, site)
 
 
-def _slots(config: Config, reactor: Any, secret: bytes, index: Index) -> SlotPool:
+def _slots(
+    config: Config,
+    reactor: Any,
+    controls: Mapping[str, ControlConnection],
+    secret: bytes,
+    index: Index,
+) -> SlotPool:
     """The slots that routes with a cache use; the others belong to nobody."""
 
     def blocking(function: Callable[..., _T], *args: object) -> Deferred[_T]:
@@ -93,7 +104,7 @@ def _slots(config: Config, reactor: Any, secret: bytes, index: Index) -> SlotPoo
 
     slots = {}
     for server in config.servers.values():
-        client = LlamaClient(HTTPClient(control_agent(reactor, server)), reactor, server)
+        client = LlamaClient(HTTPClient(controls[server.name].agent), reactor, server)
         folder = None if server.slot_save_path is None else Folder(server.slot_save_path)
         snapshots = Snapshots(server.name, index, folder, blocking, secret, reactor)
         for slot_id in {
@@ -195,6 +206,8 @@ class GatewayService(Service):
             self._log.warn("slots are not saved after {seconds:g} s", seconds=saving)
         for upstream in parts.upstreams.values():
             await upstream.close()
+        for control in parts.controls.values():
+            await control.close()
         self._database.close()
         self._folder.close()
 

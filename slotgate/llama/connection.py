@@ -8,13 +8,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attrs import frozen
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.web.client import URI, Agent, HTTPConnectionPool, _HTTP11ClientFactory
 from twisted.web.iweb import IAgent, IAgentEndpointFactory
 from zope.interface import implementer
 
 from slotgate.config import Server
-from slotgate.web._endpoints import endpoint_for
+from slotgate.llama.endpoints import endpoint_for
 
 #: Shorter than the 5 s after which cpp-httplib closes an idle connection.
 _KEEP_SECONDS = 2
@@ -40,13 +41,27 @@ class _Pinned:
         return self._endpoint
 
 
-def control_agent(reactor: Any, server: Server) -> IAgent:
+@frozen
+class ControlConnection:
+    """The connections for the control calls of one server."""
+
+    agent: IAgent
+    _pool: HTTPConnectionPool
+
+    def close(self) -> Deferred[None]:
+        """
+        Close what is idle; the Deferred fires when it is closed.
+        """
+        closed: Deferred[None] = self._pool.closeCachedConnections()
+        return closed
+
+
+def control_connection(reactor: Any, server: Server) -> ControlConnection:
     """
-    An agent for the control calls of one server.
+    The way to a server for control calls: few, and short enough to keep a connection for.
     """
     pool = HTTPConnectionPool(reactor)
     pool.cachedConnectionTimeout = _KEEP_SECONDS
     pool._factory = QuietFactory
     endpoint = endpoint_for(reactor, urlsplit(server.url), server.ca_file)
-    agent: IAgent = Agent.usingEndpointFactory(reactor, _Pinned(endpoint), pool)
-    return agent
+    return ControlConnection(Agent.usingEndpointFactory(reactor, _Pinned(endpoint), pool), pool)

@@ -136,7 +136,7 @@ class Slot:
             if not ready.called:
                 ready.callback(None)
             put_back(self._machine, content)
-            await self._hand_over()
+            self._hand_over()
 
     async def _serve_lease(self, content: Content, lease: Lease, ready: Deferred[None]) -> Content:
         status: SlotStatus | None = None
@@ -168,12 +168,13 @@ class Slot:
         snapshot = await self._snapshots.find(want.session.key)
         return 0 if snapshot is None else snapshot.tokens
 
-    async def _hand_over(self) -> None:
+    def _hand_over(self) -> None:
         if self._lock.waiting:
             # one reactor turn each: above about 110 waiters that end at once the lock would
             # recurse until Python gives up, and stay locked for ever (twisted#9304)
-            await deferLater(self._clock, 0)
-        self._lock.release()
+            self._clock.callLater(0, self._lock.release)
+        else:
+            self._lock.release()
 
     async def _switch(self, content: Content, lease: Lease) -> tuple[SlotStatus | None, Content]:
         """
@@ -343,7 +344,7 @@ class Slot:
         try:
             return await work()
         finally:
-            await self._hand_over()
+            self._hand_over()
 
     async def _save_now(self) -> None:
         content = self._machine.take()

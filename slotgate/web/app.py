@@ -20,7 +20,7 @@ from slotgate.surfaces.generation import PATHS
 from slotgate.web.errors import answer_error
 from slotgate.web.rejected import Rejected
 from slotgate.web.requests import path_of
-from slotgate.web.upstream import UpstreamError, UpstreamSilent
+from slotgate.web.upstream import BadTarget, UpstreamError, UpstreamSilent
 
 _log = Logger()
 
@@ -67,6 +67,8 @@ def _answered(handler: Handler) -> Callable[..., Coroutine[Any, Any, Answer]]:
             raise
         except Rejected as error:
             return answer_error(request, error.status, error.message, error.headers)
+        except BadTarget as error:
+            return answer_error(request, 400, str(error))
         except UpstreamError as error:
             status = 504 if isinstance(error, UpstreamSilent) else 502
             # the path and never the query or a header: those can hold keys

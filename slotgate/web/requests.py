@@ -4,6 +4,7 @@ What a client sent, in the form that decisions are made on.
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import cast
 from urllib.parse import unquote
 
@@ -23,7 +24,4 @@ def body_of(request: IRequest) -> bytes:
     The whole body; it is in memory (:mod:`slotgate.web.limits`).
     """
     content = cast(Request, request).content
-    if content is None:
-        return b""
-    content.seek(0)
-    return cast(bytes, content.read())
+    return content.getvalue() if isinstance(content, BytesIO) else b""

@@ -1,0 +1,153 @@
+"""
+The HTTP server's side of the gateway: request bodies in memory, and only up to a size.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.resource import IResource
+from twisted.web.server import Request, Site
+
+from slotgate.web.errors import error_body
+
+#: Idle connections, and those in the middle of a request, are closed after this, in seconds.
+IDLE_SECONDS = 60
+
+#: After a refusal, how much longer and how much more of the body is taken, so that a client that
+#: reads only after it has sent everything finds the answer and not a reset connection.
+LINGER_SECONDS = 5.0
+LINGER_BYTES = 64 * 2**20
+
+_log = Logger()
+
+
+class LimitedRequest(Request):
+    """
+    A request whose body is kept in memory, and refused with 413 when it is larger than its
+    site's ``max_body``: at once when the length is declared, else as soon as the limit is passed.
+    """
+
+    defaultContentType = None
+    channel: Any
+    transport: Any
+    _refused = False
+    _discarded = 0
+    _linger: Any = None
+
+    def gotLength(self, length: int | None) -> None:
+        """
+        The head is complete.
+
+        :param length: the declared length of the body; ``None``: it comes in chunks.
+        """
+        self.content = self._body = BytesIO()
+        self._max_body: int = self.channel.site.max_body
+        if length is not None and length > self._max_body:
+            self._refuse()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """
+        A piece of the body.
+        """
+        if self._refused:
+            self._discarded += len(data)
+            if self._discarded > LINGER_BYTES:
+                self.transport.abortConnection()
+            return
+        if self._body.tell() + len(data) > self._max_body:
+            self._refuse()
+        else:
+            self._body.write(data)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """
+        The request is complete.
+        """
+        if self._refused:
+            self.channel.loseConnection()
+        else:
+            super().requestReceived(command, path, version)
+
+    def render(self, resrc: IResource) -> None:
+        """
+        Answer it, in our name: Twisted has just put its own into the response.
+        """
+        self.responseHeaders.setRawHeaders(b"Server", [b"slotgate"])
+        super().render(resrc)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """
+        The client's connection is lost.
+        """
+        if self._linger is not None and self._linger.active():
+            self._linger.cancel()
+        super().connectionLost(reason)
+
+    def _refuse(self) -> None:
+        self._refused = True
+        self.content = self._body = BytesIO()
+        # Without it Twisted would ask for the body with a 100 right after this answer.
+        self.requestHeaders.removeHeader(b"Expect")
+        self.channel.persistent = False
+        body = error_body(
+            413, f"the request body is larger than the limit of {self._max_body} bytes"
+        )
+        # Twisted writes an answer only to a request it has all of; nothing was written before.
+        self.channel.writeSequence(
+            (
+                b"HTTP/1.1 413 Request Entity Too Large\r\n"
+                b"Server: slotgate\r\n"
+                b"Content-Type: application/json; charset=utf-8\r\n"
+                b"Content-Length: %d\r\n"
+                b"Connection: close\r\n\r\n" % len(body),
+                body,
+            )
+        )
+        reactor = self.channel.site.reactor
+        self._linger = reactor.callLater(LINGER_SECONDS, self.transport.abortConnection)
+        _log.info(
+            "refused a request body of more than {max_body} bytes from {client}",
+            max_body=self._max_body,
+            client=self.client,
+        )
+
+
+class _LimitedSite(Site):
+    """
+    A site without Twisted's access log, and without the timer that ticks for it.
+    """
+
+    max_body: int
+    noisy = False
+
+    def startFactory(self) -> None:
+        """
+        Open no log.
+        """
+
+    def log(self, request: object) -> None:
+        """
+        Log nothing: the line about a request is written where its session is known.
+        """
+
+
+def limited_site(resource: IResource, reactor: IReactorTime, max_body: int) -> Site:
+    """
+    The factory of client connections.
+
+    :param max_body: the largest request body, in bytes.
+    """
+    site = _LimitedSite(
+        resource,
+        requestFactory=LimitedRequest,
+        timeout=IDLE_SECONDS,
+        reactor=reactor,
+        parsePOSTFormSubmission=False,
+    )
+    site.max_body = max_body
+    return site
