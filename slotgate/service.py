@@ -14,6 +14,7 @@ from twisted.enterprise.adbapi import ConnectionPool
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
@@ -54,10 +55,13 @@ def make_service(config: Config, reactor: Any) -> GatewayService:
     """
     folder = StateFolder(config.gateway.state_dir)
     folder.open()
+    database = None
     try:
         database = open_database(reactor, folder.path / "index.sqlite")
         return GatewayService(config, reactor, folder, database)
     except BaseException:
+        if database is not None:
+            database.close()
         folder.close()
         raise
 
@@ -114,6 +118,7 @@ def _slots(
             for slot_id in route.slots
         }:
             slots[server.name, slot_id] = Slot(
+                name=f"{server.name} slot {slot_id}",
                 id=slot_id,
                 client=client,
                 snapshots=snapshots,
@@ -154,7 +159,7 @@ class GatewayService(Service):
         """
         Open the ports, before twistd gives up its privileges.
 
-        :raises CannotListenError: a port is taken.
+        :raises CannotListenError: an address is taken, or can not be had.
         """
         super().privilegedStartService()
         self._open_ports()
@@ -163,7 +168,7 @@ class GatewayService(Service):
         """
         Start to serve.
 
-        :raises CannotListenError: a port is taken.
+        :raises CannotListenError: an address is taken, or can not be had.
         """
         super().startService()
         self._open_ports()
@@ -171,17 +176,36 @@ class GatewayService(Service):
     def _open_ports(self) -> None:
         if self._ports:
             return
-        failures: list[Failure] = []
-        for description in self._config.gateway.listen:
-            listening = serverFromString(self._reactor, description).listen(self._parts.site)
-            listening.addCallbacks(self._ports.append, failures.append)
-        if failures:
-            # StreamServerEndpointService would only log it, and the process stay up, deaf
-            for port in self._ports:
+        try:
+            for description in self._config.gateway.listen:
+                self._listen(description)
+        except CannotListenError:
+            ports, self._ports = self._ports, []
+            for port in ports:
                 port.stopListening()
-            failures[0].raiseException()
+            raise
         for address in self.addresses:
             self._log.info("slotgate listens on {address}", address=address)
+
+    def _listen(self, description: str) -> None:
+        """
+        Open one port, now: StreamServerEndpointService would only log that it can not, and the
+        process stay up, deaf.
+        """
+        failures: list[Failure] = []
+        listening = maybeDeferred(self._endpoint, description)
+        listening.addCallbacks(self._ports.append, failures.append)
+        for failure in failures:
+            if failure.check(CannotListenError):
+                failure.raiseException()
+            # a folder that is not there, a socket that systemd did not pass on
+            raise CannotListenError("gateway.listen", description, failure.value) from None
+
+    def _endpoint(self, description: str) -> Deferred[IListeningPort]:
+        listening: Deferred[IListeningPort] = serverFromString(self._reactor, description).listen(
+            self._parts.site
+        )
+        return listening
 
     def stopService(self) -> Deferred[None]:
         """

@@ -26,6 +26,7 @@ from twisted.web.iweb import IResponse
 
 from slotgate._config.loading import parse_config
 from slotgate.service import GatewayService, make_service
+from slotgate.testing.fake import FakeLlamaServer
 from slotgate.testing.models import write_tiny_model
 from slotgate.testing.real import RealServer, RealServerOptions
 
@@ -252,6 +253,7 @@ async def whole(response: IResponse) -> Answer:
 class RealGatewayCase(GatewayCase):
     """A gateway in front of a real llama-server with a tiny dense model."""
 
+    #: Options of the server.
     options: ClassVar[dict[str, Any]] = {}
 
     async def setUp(self) -> None:  # type: ignore[override]
@@ -269,6 +271,24 @@ class RealGatewayCase(GatewayCase):
         """The server's slot as it shows it."""
         slot: dict[str, Any] = (await self.get("/slots", self.llama.url)).json[0]
         return slot
+
+
+class FakeGatewayCase(GatewayCase):
+    """A gateway in front of a fake llama-server, for what a real one can not be asked to do."""
+
+    #: Settings of the fake.
+    options: ClassVar[dict[str, Any]] = {}
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        super().setUp()
+        self.llama = FakeLlamaServer(CLOCK, self.slots, **self.options)
+        self.addCleanup(self.llama.stop)
+        await self.llama.listen(CLOCK)
+        self.start_gateway(self.llama.url)
+
+    def actions(self) -> list[str]:
+        """The control calls so far, by their action."""
+        return [call.query["action"] for call in self.llama.control_calls]
 
 
 def now() -> float:

@@ -111,6 +111,13 @@ class SessionTests(RealGatewayCase):
         self.assertEqual(answer.cache, "restored")
         self.assertLess(answer.share_read, 0.1)
 
+    async def test_a_path_that_only_looks_different_takes_a_lease_too(self) -> None:
+        said = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+        for path in ("/v1/chat%2Fcompletions", "/v1/chat/complet%69ons"):
+            answer = await self.post(path, said, {"X-Session-ID": "A"})
+            self.assertEqual(answer.status, 200)
+            self.assertIn("x-slotgate-cache", answer.headers)
+
 
 class StrangerTests(RealGatewayCase):
     """Somebody uses the server past the gateway."""
@@ -135,6 +142,15 @@ class StrangerTests(RealGatewayCase):
         self.assertEqual(answer.status, 200)
         self.assertGreater(answer.json["n_erased"], 1000)
         self.assertEqual((await a.turn()).cache, "restored")
+
+    async def test_an_erase_of_a_slot_that_is_none_is_noticed_too(self) -> None:
+        # the server takes 7, -1 and 0abc for slot 0
+        a, b = self.chat("A"), self.chat("B")
+        for chat in (a, b, a):
+            await chat.turn()
+        for name in ("7", "-1", "0abc", "0%3Fx"):
+            await self.post(f"/slots/{name}?action=erase", {})
+            self.assertEqual((await a.turn()).cache, "restored")
 
     async def test_a_client_can_not_write_over_a_snapshot(self) -> None:
         a, b = self.chat("A"), self.chat("B")

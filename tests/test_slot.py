@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ class SlotTests(SynchronousTestCase):
 
     def new_slot(self, folder: Folder | None = None, max_queue: int = 64) -> Slot:
         return Slot(
+            name="local slot 0",
             id=0,
             client=self.llama,
             snapshots=snapshots(self.clock, folder, self.database),
@@ -213,6 +215,19 @@ class FaultTests(SlotTests):
         self.fail("save", Refused(500, "Unable to save slot"))
         self.turn("B")
         self.assertEqual(self.turn("A"), Verdict.RESTORED)
+
+    def test_the_name_of_a_save_without_answer_is_not_used_again(self) -> None:
+        # llama-server may carry it out later, over whatever bears the name by then
+        with tempfile.TemporaryDirectory() as path:
+            self.llama.folder = Folder(Path(path))
+            self.slot = self.new_slot(self.llama.folder)
+            self.turn("A")
+            self.fail("save", Unreachable("no answer within 120 s"))
+            self.turn("B")
+            self.turn("A")
+            self.turn("B")
+            (name,) = [name for name, held in self.llama.files.items() if held[0] == "A"]
+            self.assertIn(".2.bin", name)
 
     def test_a_save_of_fewer_tokens_than_were_seen_is_not_kept(self) -> None:
         self.turn("A")

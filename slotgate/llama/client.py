@@ -91,7 +91,7 @@ class LlamaClient:
         except errors.ControlError as error:
             seconds = self._clock.seconds() - began
             if isinstance(error, errors.KeyRefused):
-                self._log.warn("{call}: refused key: {error}", call=call, error=error)
+                self._log.warn("{call}: {error}", call=call, error=error)
             elif isinstance(error, errors.Refused) and error.status == 400 and action == "restore":
                 self._log.info("{call}: miss: {error}", call=call, error=error)
             else:
@@ -164,7 +164,7 @@ def _understood(status: int, content: bytes) -> object:
     message = error.get("message") if isinstance(error, dict) else None
     said = f"{status} {message or content[:120].decode('utf-8', 'replace')}".strip()
     if status in (401, 403):
-        raise errors.KeyRefused(said)
+        raise errors.KeyRefused(f"refused key: {said}")
     if status == 503:
         raise errors.Loading(said)
     if status in (404, 501):

@@ -25,11 +25,17 @@ class SlotPool:
 
         A route without cache still has to wait for a slot that another route's sessions use.
         """
-        return self.get(route.server, route.slots[0])
+        return self._slots.get((route.server, route.slots[0]))
 
-    def get(self, server: str, slot_id: int) -> Slot | None:
-        """A slot by its place."""
-        return self._slots.get((server, slot_id))
+    def named(self, server: str, name: str) -> Slot | None:
+        """
+        The slot that a client names in a path; ``None`` when the server has none of ours.
+
+        llama-server does not check the number: ``0abc`` is 0, and 7 and -1 wrap around to a slot
+        that exists. So every name that is not one of ours may mean one of ours.
+        """
+        ours = [slot for (owner, _), slot in self._slots.items() if owner == server]
+        return next((slot for slot in ours if str(slot.id) == name), ours[0] if ours else None)
 
     def __iter__(self) -> Iterator[Slot]:
         return iter(self._slots.values())

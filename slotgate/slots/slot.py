@@ -63,6 +63,8 @@ class Slot:
     saved only while a look agrees with what its last lease left (rule 2).
     """
 
+    #: For people: the server and the slot.
+    name: str
     id: int
     _client: Control
     _snapshots: Snapshots
@@ -110,7 +112,7 @@ class Slot:
         if self._stopping:
             raise Stopping
         if self._lock.locked and self.waiting >= self._max_queue:
-            raise QueueFull(f"{self.waiting} requests wait for slot {self.id}")
+            raise QueueFull(f"{self.waiting} requests wait for {self.name}")
         await self._lock.acquire()
         lease = Lease(want, self.id)
         ready: Deferred[None] = Deferred()
@@ -146,7 +148,7 @@ class Slot:
             content = self._without_contact(error)
         except Exception:
             # the index, the folder, or a fault of ours: the request goes on all the same (rule 6)
-            self._log.failure("slot {slot}: the switch failed", slot=self.id)
+            self._log.failure("{slot}: the switch failed", slot=self.name)
             content = Unknown()
         if not ready.called:
             ready.callback(None)
@@ -212,9 +214,9 @@ class Slot:
         except Unsupported as error:
             self._unsaved = True
             self._log.warn(
-                "slot {slot}: the server does not save slots ({error}); start it with"
+                "{slot}: the server does not save slots ({error}); start it with"
                 " --slot-save-path, so that sessions survive the next one",
-                slot=self.id,
+                slot=self.name,
                 error=error,
             )
         except Refused:
@@ -232,6 +234,9 @@ class Slot:
         planned = self._snapshots.next_save(held.session, previous, self.id)
         try:
             saved = await self._client.save(self.id, planned.file)
+        except Unreachable:
+            self._snapshots.abandon(planned)
+            raise
         except ControlError:
             # a failed save leaves part of a file, which would kill the server if restored
             await self._snapshots.discard(planned)
@@ -239,8 +244,8 @@ class Slot:
         tokens = saved.tokens
         if held.mark is not None and tokens != held.mark.tokens:
             self._log.warn(
-                "slot {slot}: {saved} tokens were saved where {held} were seen",
-                slot=self.id,
+                "{slot}: {saved} tokens were saved where {held} were seen",
+                slot=self.name,
                 saved=tokens,
                 held=held.mark.tokens,
             )
@@ -294,9 +299,9 @@ class Slot:
             if not self._blind:
                 self._blind = True
                 self._log.warn(
-                    "slot {slot}: the server does not show its slots ({error}); start it with"
+                    "{slot}: the server does not show its slots ({error}); start it with"
                     " --slots, so that another client's use of them can be noticed",
-                    slot=self.id,
+                    slot=self.name,
                     error=error,
                 )
             return None
@@ -314,20 +319,20 @@ class Slot:
         began, pause = self._clock.seconds(), FIRST_POLL_SECONDS
         while (status := await self._look()) is not None and status.busy:
             if self._clock.seconds() - began > IDLE_WAIT_SECONDS:
-                raise StillBusy(f"slot {self.id} was busy for {IDLE_WAIT_SECONDS:g} s")
+                raise StillBusy(f"it was busy for {IDLE_WAIT_SECONDS:g} s")
             await deferLater(self._clock, min(pause, self._poll_seconds))
             pause *= 2
         return status
 
     def _without_contact(self, error: ControlError) -> Content:
-        self._log.warn("slot {slot}: {error}", slot=self.id, error=error)
+        self._log.warn("{slot}: {error}", slot=self.name, error=error)
         if isinstance(error, (Unreachable, Loading)):
             self._blind = self._unsaved = False
             return Gone()
         return Unknown()
 
     def _surprised(self, failure: Failure) -> None:
-        self._log.failure("slot {slot}: a lease ended in a fault", failure, slot=self.id)
+        self._log.failure("{slot}: a lease ended in a fault", failure, slot=self.name)
 
     def stop(self) -> Deferred[None]:
         """

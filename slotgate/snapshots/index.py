@@ -94,7 +94,7 @@ def open_database(reactor: object, path: Path) -> ConnectionPool:
             prepare(connection)
         finally:
             connection.close()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, IndexUnusable) as error:
         raise IndexUnusable(f"{path}: {error}") from error
     # one connection: SQLite has one writer anyway, and the statements keep their order
     return ConnectionPool(
@@ -130,7 +130,7 @@ def prepare(connection: sqlite3.Connection) -> None:
         )
     elif version != SCHEMA_VERSION:
         raise IndexUnusable(
-            f"the index has version {version}, this slotgate reads {SCHEMA_VERSION};"
+            f"version {version} of the index, and this slotgate reads {SCHEMA_VERSION};"
             " use another state_dir, or remove the index and the snapshots"
         )
 

@@ -42,6 +42,9 @@ class Snapshots:
     _blocking: Blocking
     _secret: bytes
     _clock: IReactorTime
+    #: Generations whose save got no answer: the server may still write them, so their names are
+    #: not used again.
+    _abandoned: dict[SessionKey, int] = field(factory=dict, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
     async def find(self, key: SessionKey) -> Snapshot | None:
@@ -69,8 +72,11 @@ class Snapshots:
         never leaves more than two files.
         """
         last = 0 if previous is None else previous.generation
-        generation = last + 1 if self._folder is not None else last % 2 + 1
         key = session.key
+        if self._folder is None:
+            generation = last % 2 + 1
+        else:
+            generation = max(last, self._abandoned.get(key, 0)) + 1
         now = self._clock.seconds()
         return Snapshot(
             client=key.client or "",
@@ -111,6 +117,13 @@ class Snapshots:
         if previous is not None and previous.server == self._server:
             await self.discard(previous)
         return snapshot
+
+    def abandon(self, planned: Snapshot) -> None:
+        """
+        A save got no answer. llama-server carries it out even when nobody waits any longer
+        (b11549), so its file may appear at any time; it is never restored.
+        """
+        self._abandoned[planned.key] = planned.generation
 
     async def used(self, snapshot: Snapshot) -> None:
         """A restore is a use: the snapshot is the last one to go."""

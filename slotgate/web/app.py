@@ -20,7 +20,7 @@ from slotgate.surfaces.generation import PATHS
 from slotgate.web.errors import answer_error
 from slotgate.web.rejected import Rejected
 from slotgate.web.requests import path_of
-from slotgate.web.upstream import BadTarget, UpstreamError, UpstreamSilent
+from slotgate.web.upstream import BadTarget, UpstreamError, UpstreamSilent, check_target
 
 _log = Logger()
 
@@ -43,7 +43,7 @@ def make_app(generate: Handler, slot_call: Handler, passing: Handler) -> Klein:
     # the server takes paths as they are, so no redirect may tidy them up
     app.url_map.merge_slashes = False
     for path in PATHS:
-        app.route(path, endpoint=path, methods=["POST"])(_answered(generate))
+        app.route(path, endpoint=path, methods=["POST"])(_answered(generate, path))
     app.route("/slots/<slot>", endpoint="slot call", methods=["POST"])(_answered(slot_call))
     app.route("/", endpoint="root")(_answered(passing))
     app.route("/<path:rest>", endpoint="passing")(_answered(passing))
@@ -51,17 +51,19 @@ def make_app(generate: Handler, slot_call: Handler, passing: Handler) -> Klein:
     return app
 
 
-def _answered(handler: Handler) -> Callable[..., Coroutine[Any, Any, Answer]]:
+def _answered(handler: Handler, path: str = "") -> Callable[..., Coroutine[Any, Any, Answer]]:
     """
     Turn what a handler raises into an answer, or into a cut connection where it is too late.
 
     Klein would end a stream cleanly after an error, and the client would take it for complete.
+
+    :param path: what the route stands for, where it is one path.
     """
 
     async def answer(request: IRequest, **_: object) -> Answer:
-        path = path_of(request)
         try:
-            return await handler(request, path)
+            check_target(request.uri)
+            return await handler(request, path or path_of(request))
         except CancelledError:
             # the client has gone; Klein suppresses exactly this
             raise
@@ -72,10 +74,11 @@ def _answered(handler: Handler) -> Callable[..., Coroutine[Any, Any, Answer]]:
         except UpstreamError as error:
             status = 504 if isinstance(error, UpstreamSilent) else 502
             # the path and never the query or a header: those can hold keys
-            _log.warn("{path}: {status}: {error}", path=path, status=status, error=error)
+            told = path_of(request)
+            _log.warn("{path}: {status}: {error}", path=told, status=status, error=error)
             return answer_error(request, status, str(error))
         except Exception:
-            _log.failure("{path}: a fault of slotgate", path=path)
+            _log.failure("{path}: a fault of slotgate", path=path_of(request))
             if cast(Request, request).startedWriting:
                 cast(ITCPTransport, cast(Request, request).transport).abortConnection()
                 return None

@@ -73,6 +73,12 @@ class LimitedRequest(Request):
         else:
             super().requestReceived(command, path, version)
 
+    def getRequestHostname(self) -> bytes:
+        """
+        No host: no answer depends on it, and Klein's router fails at some that clients send.
+        """
+        return b"slotgate"
+
     def render(self, resrc: IResource) -> None:
         """
         Answer it, in our name: Twisted has just put its own into the response.

@@ -62,8 +62,7 @@ class Passing:
         if isinstance(file, str) and OURS.match(file):
             raise Rejected(403, "this file is a snapshot of slotgate's")
         server = self._server_for(fields)
-        last = path.rpartition("/")[2]
-        slot = self._pool.get(server.name, int(last)) if last.isdecimal() else None
+        slot = self._pool.named(server.name, path.rpartition("/")[2])
         if slot is None:
             await self._forward(request, server, body)
             return

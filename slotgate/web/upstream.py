@@ -19,7 +19,6 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IResponse
 
 from slotgate.config import Server
-from slotgate.llama.connection import QuietFactory
 from slotgate.llama.endpoints import endpoint_for
 from slotgate.web._attempt import Attempt, BytesProducer, OwnResponse
 from slotgate.web._causes import REQUEST_FAILURES, cause, was_cancelled
@@ -78,6 +77,19 @@ class Abortable(Protocol):
         """
 
 
+def check_target(target: bytes) -> None:
+    """
+    See that a server will read a request-target as we do.
+
+    :raises BadTarget: for a target that is no absolute path, or that leaves the server's path
+        with ``..``.
+    """
+    if not _TARGET.match(target):
+        raise BadTarget("the request target is not a path")
+    if b".." in re.split(rb"[/\\]", unquote_to_bytes(target.partition(b"?")[0])):
+        raise BadTarget("the path of the request has '..' in it")
+
+
 class Upstream:
     """
     Requests to one server, over the configured endpoint and no other.
@@ -119,13 +131,9 @@ class Upstream:
             with :class:`UpstreamUnreachable` or :class:`UpstreamSilent`. When it is cancelled,
             the connection is closed at once and it fails with :class:`CancelledError`. A response
             that nobody reads must go to :func:`drop`.
-        :raises BadTarget: for a target that is no absolute path, or that leaves the server's
-            path with ``..``.
+        :raises BadTarget: as :func:`check_target` says.
         """
-        if not _TARGET.match(target):
-            raise BadTarget("the request target is not a path")
-        if b".." in re.split(rb"[/\\]", unquote_to_bytes(target.partition(b"?")[0])):
-            raise BadTarget("the path of the request has '..' in it")
+        check_target(target)
         headers = headers.copy()
         headers.setRawHeaders(b"Host", [self._host])
         return Deferred.fromCoroutine(
