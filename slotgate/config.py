@@ -44,6 +44,14 @@ class Server:
     #: The longest silence of the server within a relayed request: before the first byte and
     #: between two.
     read_timeout_seconds: float = 3600.0
+    #: How long a request waits for a server that is loading its model.
+    load_wait_seconds: float = 120.0
+    #: What of a snapshot's file is checked before it is restored: its size, or its checksum too.
+    verify: Literal["size", "xxh3"] = "size"
+    #: Delete, at our start, files of ours that no session has.
+    sweep: bool = True
+    #: The disk of ``slot_save_path`` keeps at least this much free, in GiB.
+    min_free_gib: float = 1.0
     router: Router = Router()
 
 

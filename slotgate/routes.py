@@ -7,6 +7,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from slotgate.config import Config, Route
+from slotgate.sessions import Policy
 
 #: What LiteLLM and other gateways put before the name of a model that speaks OpenAI's API.
 _PROVIDER = "openai/"
@@ -31,6 +32,16 @@ def route_for(config: Config, model: str | None) -> tuple[Route, str] | None:
         if fnmatchcase(asked, route.model):
             return route, asked or route.model
     return None if asked else (config.routes[0], config.routes[0].model)
+
+
+def policy_of(route: Route) -> Policy:
+    """What the route's settings say about keeping its sessions."""
+    return Policy(
+        min_tokens=route.min_tokens,
+        idle_seconds=route.save_idle_seconds,
+        max_files=route.max_files,
+        max_bytes=int(route.max_gib * 1024**3),
+    )
 
 
 def upstream_model(route: Route, asked: str | None) -> str | None:

@@ -4,7 +4,7 @@ The service: builds the parts, starts, drains, stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from attrs import frozen
@@ -25,10 +25,16 @@ from zope.interface import implementer
 from slotgate.config import Config
 from slotgate.llama.client import LlamaClient
 from slotgate.llama.connection import ControlConnection, control_connection
+from slotgate.slots.idle import IdleSaver
+from slotgate.slots.memory import Memory
 from slotgate.slots.pool import SlotPool
 from slotgate.slots.slot import Slot
+from slotgate.slots.usefulness import Usefulness
+from slotgate.slots.view import View
+from slotgate.snapshots.database import connect, opened
 from slotgate.snapshots.files import Folder
-from slotgate.snapshots.index import Index, open_database
+from slotgate.snapshots.index import Index
+from slotgate.snapshots.reconciling import reconcile
 from slotgate.snapshots.store import Snapshots
 from slotgate.state import StateFolder
 from slotgate.web.app import make_app
@@ -55,15 +61,23 @@ def make_service(config: Config, reactor: Any) -> GatewayService:
     """
     folder = StateFolder(config.gateway.state_dir)
     folder.open()
-    database = None
     try:
-        database = open_database(reactor, folder.path / "index.sqlite")
-        return GatewayService(config, reactor, folder, database)
+        path = folder.path / "index.sqlite"
+        with opened(path) as database:
+            # before anybody can save: a file that is being written has no record yet
+            _at_once(reconcile(Index(database), config.servers.values()))
+        return GatewayService(config, reactor, folder, connect(reactor, path))
     except BaseException:
-        if database is not None:
-            database.close()
         folder.close()
         raise
+
+
+def _at_once(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that waits for nothing, as all do whose database is on this thread."""
+    failures: list[Failure] = []
+    Deferred.fromCoroutine(work).addErrback(failures.append)
+    for failure in failures:
+        failure.raiseException()
 
 
 @frozen
@@ -108,22 +122,42 @@ def _slots(
 
     slots = {}
     for server in config.servers.values():
-        client = LlamaClient(HTTPClient(controls[server.name].agent), reactor, server)
-        folder = None if server.slot_save_path is None else Folder(server.slot_save_path)
-        snapshots = Snapshots(server.name, index, folder, blocking, secret, reactor)
+        control = LlamaClient(HTTPClient(controls[server.name].agent), reactor, server)
+        snapshots = Snapshots(
+            server=server.name,
+            index=index,
+            folder=None if server.slot_save_path is None else Folder(server.slot_save_path),
+            blocking=blocking,
+            secret=secret,
+            clock=reactor,
+            verify=server.verify,
+            min_free_bytes=int(server.min_free_gib * 1024**3),
+        )
+        usefulness = Usefulness(server.name)
+        memory = Memory(server.name, index)
         for slot_id in {
             slot_id
             for route in config.routes
             if route.server == server.name and route.cache
             for slot_id in route.slots
         }:
+            name = f"{server.name} slot {slot_id}"
             slots[server.name, slot_id] = Slot(
-                name=f"{server.name} slot {slot_id}",
+                name=name,
                 id=slot_id,
-                client=client,
+                control=control,
                 snapshots=snapshots,
+                view=View(
+                    name,
+                    slot_id,
+                    control,
+                    reactor,
+                    server.poll_seconds,
+                    server.load_wait_seconds,
+                ),
+                usefulness=usefulness,
+                memory=memory,
                 clock=reactor,
-                poll_seconds=server.poll_seconds,
                 max_queue=config.gateway.max_queue,
             )
     return SlotPool(slots)
@@ -149,6 +183,8 @@ class GatewayService(Service):
         self._database = database
         self._parts = _build(config, reactor, folder.secret(), database)
         self._ports: list[IListeningPort] = []
+        waits = [route.save_idle_seconds for route in config.routes if route.save_idle_seconds]
+        self._idle_saver = IdleSaver(self._parts.pool, reactor, min(waits, default=0.0))
 
     @property
     def addresses(self) -> list[IAddress]:
@@ -172,6 +208,7 @@ class GatewayService(Service):
         """
         super().startService()
         self._open_ports()
+        self._idle_saver.startService()
 
     def _open_ports(self) -> None:
         if self._ports:
@@ -219,6 +256,7 @@ class GatewayService(Service):
     async def _stop(self) -> None:
         for port in self._ports:
             await maybeDeferred(port.stopListening)
+        await maybeDeferred(self._idle_saver.stopService)
         parts, drain = self._parts, self._config.gateway.drain_seconds
         slots = parts.pool.stop()
         if not await self._within(drain, parts.forward.idle()):

@@ -36,14 +36,30 @@ class SessionKey:
 
 
 @frozen
+class Policy:
+    """What a route's settings say about keeping its sessions."""
+
+    #: Smaller caches are not worth a file.
+    min_tokens: int = 0
+    #: A slot without requests for so many seconds is saved; 0: only when it is needed.
+    idle_seconds: float = 0.0
+    #: At most so many snapshots of the route; 0: no limit.
+    max_files: int = 0
+    #: At most so many bytes of snapshots of the route; 0: no limit.
+    max_bytes: int = 0
+
+
+@frozen
 class Session:
     """A session as a request names it."""
 
     key: SessionKey
     #: Where the id came from, as in ``X-Slotgate-Source``.
     source: str
-    #: Smaller caches of it are not worth a file (the route's ``min_tokens``).
-    min_tokens: int = 0
+    policy: Policy = Policy()
+    #: A digest of how the request's prompt begins (:func:`slotgate.prompts.beginning`); two
+    #: requests with the same one must share a cache's beginning too.
+    beginning: str = ""
 
 
 def session_digits(key: SessionKey, secret: bytes) -> str:

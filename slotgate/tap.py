@@ -13,7 +13,7 @@ from twisted.python.usage import CompleteFiles, Completions
 from twisted.python.usage import Options as _Options
 
 from slotgate.config import Config, ConfigError, load_config
-from slotgate.snapshots.index import IndexUnusable
+from slotgate.snapshots.database import IndexUnusable
 from slotgate.state import StateUnusable
 
 

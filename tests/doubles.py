@@ -7,34 +7,31 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, execute, succeed
 from twisted.internet.task import Clock
 
 from slotgate.llama.errors import ControlError
-from slotgate.llama.wire import Restored, Saved, SlotStatus
+from slotgate.llama.wire import Props, Restored, Saved, SlotStatus
+from slotgate.slots.memory import Memory
+from slotgate.slots.slot import Slot
+from slotgate.slots.usefulness import Usefulness
+from slotgate.slots.view import View
+from slotgate.snapshots.database import Direct, prepare
 from slotgate.snapshots.files import Folder
-from slotgate.snapshots.index import Index, prepare
+from slotgate.snapshots.index import Index
 from slotgate.snapshots.store import Snapshots
 
 T = TypeVar("T")
 
 
-class MemoryDatabase:
-    """What the index asks of adbapi, at once and in memory."""
-
-    def __init__(self) -> None:
-        self.connection = sqlite3.connect(":memory:")
-        prepare(self.connection)
-
-    def runInteraction(self, interaction: Callable[..., T], *args: object) -> Deferred[T]:
-        def run() -> T:
-            with self.connection:
-                return interaction(self.connection.cursor(), *args)
-
-        return execute(run)
+def memory_database() -> Direct:
+    """An index in memory."""
+    connection = sqlite3.connect(":memory:")
+    prepare(connection)
+    return Direct(connection)
 
 
 def at_once(function: Callable[..., T], *args: object) -> Deferred[T]:
@@ -43,11 +40,36 @@ def at_once(function: Callable[..., T], *args: object) -> Deferred[T]:
 
 
 def snapshots(
-    clock: Clock, folder: Folder | None = None, database: MemoryDatabase | None = None
+    clock: Clock,
+    folder: Folder | None = None,
+    database: Direct | None = None,
+    **settings: Any,
 ) -> Snapshots:
     """The snapshots of server "local"."""
-    index = Index(database or MemoryDatabase())
-    return Snapshots("local", index, folder, at_once, b"secret", clock)
+    index = Index(database or memory_database())
+    return Snapshots("local", index, folder, at_once, b"secret", clock, **settings)
+
+
+def slot(
+    llama: ScriptedLlama,
+    clock: Clock,
+    kept: Snapshots,
+    max_queue: int = 64,
+    load_wait_seconds: float = 120.0,
+) -> Slot:
+    """Slot 0 of server "local"."""
+    name = "local slot 0"
+    return Slot(
+        name=name,
+        id=0,
+        control=llama,
+        snapshots=kept,
+        view=View(name, 0, llama, clock, 1.0, load_wait_seconds),
+        usefulness=Usefulness("local"),
+        memory=Memory("local", kept.index),
+        clock=clock,
+        max_queue=max_queue,
+    )
 
 
 @define
@@ -67,6 +89,11 @@ class ScriptedLlama:
     files: dict[str, tuple[str | None, int]] = field(factory=dict)
     calls: list[str] = field(factory=list)
     looks: int = 0
+    asked: int = 0
+    model: str = "/models/a.gguf"
+    build: str = "b1"
+    n_ctx: int = 4096
+    sleeping: bool = False
     faults: dict[str, list[ControlError]] = field(factory=dict)
     gates: dict[str, Deferred[None]] = field(factory=dict)
 
@@ -87,7 +114,18 @@ class ScriptedLlama:
     async def slot(self, slot_id: int) -> SlotStatus:
         self.looks += 1
         await self._do("look")
-        return SlotStatus(slot_id, self.busy, self.task, self.tokens, 4096)
+        if self.sleeping:
+            self.sleeping = False
+            self.restart()
+        return SlotStatus(slot_id, self.busy, self.task, self.tokens, self.n_ctx)
+
+    async def props(self) -> Props:
+        self.asked += 1
+        await self._do("props")
+        return Props(1, self.model, self.build, self.sleeping)
+
+    async def shape(self) -> str:
+        return "n_vocab 259"
 
     async def save(self, slot_id: int, file: str) -> Saved:
         assert not self.busy, "a control call for a busy slot"

@@ -42,12 +42,18 @@ def _server(server: Server) -> str:
         "with a key" if server.api_key else "without a key",
         f"slot folder {folder}",
     ]
+    if server.slot_save_path is not None:
+        parts.append(
+            f"files checked by {server.verify}, {server.min_free_gib:g} GiB of the disk kept free, "
+            + ("leftovers swept" if server.sweep else "leftovers left")
+        )
     if server.ca_file is not None:
         parts.append(f"trusts {server.ca_file}")
     parts.append(
         f"a look at a busy slot every {server.poll_seconds:g} s, "
         f"{server.control_timeout_seconds:g} s for a control call, "
-        f"{server.read_timeout_seconds:g} s of silence within a response"
+        f"{server.read_timeout_seconds:g} s of silence within a response, "
+        f"{server.load_wait_seconds:g} s for a model to load"
     )
     return f"server {server.name}: {'; '.join(parts)}"
 

@@ -30,9 +30,6 @@ HIDDEN: Mapping[type, tuple[str, ...]] = {Server: ("name",)}
 #: promise. Whoever builds the feature deletes the row.
 UNSUPPORTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "slots": (lambda slots: len(slots) > 1, "more than one slot of a route"),
-    "save_idle_seconds": (lambda seconds: seconds > 0, "saving idle slots"),
-    "max_files": (lambda files: files > 0, "a limit of files"),
-    "max_gib": (lambda gib: gib > 0, "a limit of GiB"),
 }
 
 _MAX_KEY_BYTES = 64 * 1024
@@ -144,6 +141,10 @@ class Scope:
                 # Less would ask a busy server for nothing else than its slots.
                 "poll_seconds": values.number(0.01),
                 "read_timeout_seconds": seconds,
+                "load_wait_seconds": values.number(0),
+                "verify": values.choice("size", "xxh3"),
+                "sweep": values.boolean,
+                "min_free_gib": values.number(0),
                 "router": router,
             },
             Router: {

@@ -49,8 +49,12 @@ class LlamaClient:
         raise errors.Junk(f"/slots shows no slot {slot_id}")
 
     async def props(self) -> wire.Props:
-        """What the server says of itself. Does not wake a server that sleeps."""
+        """As :class:`Control` says."""
         return await self._get("/props", wire.props_from)
+
+    async def shape(self) -> str:
+        """As :class:`Control` says."""
+        return await self._get("/v1/models", wire.shape_from)
 
     async def save(self, slot_id: int, file: str) -> wire.Saved:
         """As :class:`Control` says."""

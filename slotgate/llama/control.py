@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from slotgate.llama.wire import Restored, Saved, SlotStatus
+from slotgate.llama.wire import Props, Restored, Saved, SlotStatus
 
 
 class Control(Protocol):
@@ -19,6 +19,12 @@ class Control(Protocol):
 
     async def slot(self, slot_id: int) -> SlotStatus:
         """One slot as the server shows it now. Wakes a server that sleeps."""
+
+    async def props(self) -> Props:
+        """What the server says of itself. Does not wake a server that sleeps."""
+
+    async def shape(self) -> str:
+        """The shape of the server's model, one line. Does not wake a server that sleeps."""
 
     async def save(self, slot_id: int, file: str) -> Saved:
         """Write the slot to a file in the server's folder, in place."""

@@ -49,6 +49,18 @@ class Restored:
 
 
 @frozen
+class Usage:
+    """Token counts of one answer to a generation."""
+
+    #: Tokens of the prompt that were in the slot already.
+    reused: int
+    #: Tokens of the prompt that had to be read.
+    read: int
+    #: Tokens generated; ``None`` where the response does not say.
+    generated: int | None = None
+
+
+@frozen
 class Props:
     """``GET /props``."""
 
@@ -56,6 +68,10 @@ class Props:
     model_path: str
     build: str
     sleeping: bool
+
+
+#: Of ``meta``: what stays the same however the server is started. Its ``n_ctx`` does not.
+_SHAPE = ("n_vocab", "n_ctx_train", "n_embd", "n_params", "size", "ftype")
 
 
 def _get(answer: object, name: str, kind: type[_T]) -> _T | None:
@@ -128,6 +144,21 @@ def erased_from(answer: object) -> int:
     :raises Junk: not the answer of an erase.
     """
     return _need(answer, "n_erased", int)
+
+
+def shape_from(answer: object) -> str:
+    """
+    The shape of the model that ``GET /v1/models`` tells.
+
+    :raises Junk: not a list of models with one in it.
+    """
+    models = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(models, list) or not models or not isinstance(models[0], dict):
+        raise Junk("/v1/models: no model in it")
+    meta = models[0].get("meta")
+    if not isinstance(meta, dict):
+        return ""
+    return ", ".join(f"{name} {meta[name]}" for name in _SHAPE if name in meta)
 
 
 def props_from(answer: object) -> Props:

@@ -9,10 +9,9 @@ import enum
 
 from attrs import evolve, frozen
 
-from slotgate.llama.wire import SlotStatus
+from slotgate.llama.wire import SlotStatus, Usage
 from slotgate.sessions import Session
 from slotgate.slots.machine import Content, Empty, Gone, Holding, Mark, Unknown
-from slotgate.surfaces.usage import Usage
 
 
 @frozen
@@ -88,7 +87,7 @@ def worth_saving(content: Content) -> Holding | None:
     """The session to save before the slot is used for another one."""
     if not isinstance(content, Holding) or content.saved:
         return None
-    if content.mark is not None and content.mark.tokens < content.session.min_tokens:
+    if content.mark is not None and content.mark.tokens < content.session.policy.min_tokens:
         return None
     return content
 

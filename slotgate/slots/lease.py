@@ -7,8 +7,9 @@ from __future__ import annotations
 from attrs import define, field
 from twisted.internet.defer import Deferred
 
+from slotgate.llama.wire import Usage
 from slotgate.slots.choice import End, Verdict, Want
-from slotgate.surfaces.usage import Usage
+from slotgate.snapshots.records import Snapshot
 
 
 class LeaseReleased(Exception):
@@ -35,6 +36,8 @@ class Lease:
     _slot_id: int
     #: How the request found its cache; set by the switch.
     verdict: Verdict = Verdict.COLD
+    #: The snapshot that was restored for it, if one was.
+    restored: Snapshot | None = None
     _ended: Deferred[tuple[End, Usage | None]] = field(factory=Deferred, init=False)
     _released: bool = field(default=False, init=False)
 

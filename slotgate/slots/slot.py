@@ -1,32 +1,22 @@
 """
-One slot: its queue, its leases, and the switch from one session to another.
+One slot: its queue, its leases, and what it holds between them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
-from attrs import define, evolve, field
+from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from slotgate.llama.control import Control
-from slotgate.llama.errors import ControlError, Loading, Refused, Unreachable, Unsupported
-from slotgate.llama.wire import SlotStatus
-from slotgate.sessions import Session
-from slotgate.slots.choice import (
-    End,
-    Verdict,
-    Want,
-    after_request,
-    must_erase,
-    seen,
-    worth_saving,
-)
+from slotgate.llama.errors import ControlError, Loading, Unreachable
+from slotgate.llama.wire import SlotStatus, Usage
+from slotgate.sessions import SessionKey
+from slotgate.slots.choice import End, Want, after_request, worth_saving
 from slotgate.slots.lease import Lease, QueueFull, Stopping
 from slotgate.slots.machine import (
     Content,
@@ -38,19 +28,11 @@ from slotgate.slots.machine import (
     new_machine,
     put_back,
 )
-from slotgate.snapshots.index import Snapshot
+from slotgate.slots.memory import Memory
+from slotgate.slots.switch import Switch
+from slotgate.slots.usefulness import Usefulness
+from slotgate.slots.view import View
 from slotgate.snapshots.store import Snapshots
-
-_T = TypeVar("_T")
-
-#: The longest wait for a slot that somebody else keeps busy, in seconds.
-IDLE_WAIT_SECONDS = 3600.0
-#: The first pause between two looks at a busy slot; it doubles up to the server's poll_seconds.
-FIRST_POLL_SECONDS = 0.02
-
-
-class StillBusy(ControlError):
-    """The slot did not become idle in time; no control call was sent."""
 
 
 @define(eq=False)
@@ -66,18 +48,23 @@ class Slot:
     #: For people: the server and the slot.
     name: str
     id: int
-    _client: Control
+    _control: Control
     _snapshots: Snapshots
+    _view: View
+    _usefulness: Usefulness
+    _memory: Memory
     _clock: IReactorTime
-    _poll_seconds: float
     _max_queue: int
+    _switch: Switch = field(init=False)
     _machine: SlotMachine = field(factory=new_machine, init=False)
     _lock: DeferredLock = field(factory=DeferredLock, init=False)
     _stopping: bool = field(default=False, init=False)
-    # what the server said it can not do; asked again once contact was lost
-    _blind: bool = field(default=False, init=False)
-    _unsaved: bool = field(default=False, init=False)
+    _recalled: bool = field(default=False, init=False)
+    _used: float = field(default=0.0, init=False)
     _log: Logger = field(factory=Logger, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._switch = Switch(self.id, self._view, self._control, self._snapshots, self._usefulness)
 
     @property
     def content(self) -> Content:
@@ -128,49 +115,68 @@ class Slot:
 
     async def _serve(self, lease: Lease, ready: Deferred[None]) -> None:
         """One lease from the lock's acquisition to its release. Never cancelled."""
-        content = self._machine.take()
+        content = await self._recall()
         try:
-            content = await self._serve_lease(content, lease, ready)
+            status, content = await self._prepare(content, lease)
+            if not ready.called:
+                ready.callback(None)
+            end, usage = await lease.ended()
+            content = await self._settle(content, status, lease, end, usage)
         except BaseException:
             content = Unknown()
             raise
         finally:
             if not ready.called:
                 ready.callback(None)
-            put_back(self._machine, content)
-            self._hand_over()
+            self._leave(content)
 
-    async def _serve_lease(self, content: Content, lease: Lease, ready: Deferred[None]) -> Content:
-        status: SlotStatus | None = None
+    async def _prepare(self, content: Content, lease: Lease) -> tuple[SlotStatus | None, Content]:
         try:
-            status, content = await self._switch(content, lease)
+            return await self._switch.make_resident(content, lease)
         except ControlError as error:
-            content = self._without_contact(error)
+            return None, self._without_contact(error)
         except Exception:
             # the index, the folder, or a fault of ours: the request goes on all the same (rule 6)
             self._log.failure("{slot}: the switch failed", slot=self.name)
-            content = Unknown()
-        if not ready.called:
-            ready.callback(None)
-        end, usage = await lease.ended()
+            return None, Unknown()
+
+    async def _settle(
+        self,
+        content: Content,
+        status: SlotStatus | None,
+        lease: Lease,
+        end: End,
+        usage: Usage | None,
+    ) -> Content:
+        if lease.restored is not None and lease.want.session is not None:
+            same = lease.restored.beginning == lease.want.session.beginning != ""
+            self._usefulness.restored(lease.restored.tokens, usage, same)
         if end is End.CUT:
             self._machine.drain()
         try:
-            now = await self._idle()
+            now = await self._view.idle()
         except ControlError as error:
             return self._without_contact(error)
+        saved_tokens = 0
+        if end is End.CUT and lease.want.session is not None:
+            snapshot = await self._snapshots.find(lease.want.session.key)
+            saved_tokens = 0 if snapshot is None else snapshot.tokens
         task = None if status is None else status.task
-        return after_request(
-            content, task, now, lease.want, end, usage, await self._saved_tokens(lease.want, end)
-        )
+        return after_request(content, task, now, lease.want, end, usage, saved_tokens)
 
-    async def _saved_tokens(self, want: Want, end: End) -> int:
-        if end is not End.CUT or want.session is None:
-            return 0
-        snapshot = await self._snapshots.find(want.session.key)
-        return 0 if snapshot is None else snapshot.tokens
+    async def _recall(self) -> Content:
+        """Begin a lease; the first one with what the slotgate before us left in the slot."""
+        content = self._machine.take()
+        if not self._recalled:
+            self._recalled = True
+            content = await self._memory.left(self.id) or content
+        return content
 
-    def _hand_over(self) -> None:
+    def _leave(self, content: Content) -> None:
+        """End a lease with this content in the slot."""
+        put_back(self._machine, content)
+        self._used = self._clock.seconds()
+        self._memory.leave(self.id, content)
         if self._lock.waiting:
             # one reactor turn each: above about 110 waiters that end at once the lock would
             # recurse until Python gives up, and stay locked for ever (twisted#9304)
@@ -178,156 +184,10 @@ class Slot:
         else:
             self._lock.release()
 
-    async def _switch(self, content: Content, lease: Lease) -> tuple[SlotStatus | None, Content]:
-        """
-        Make the lease's session resident, as far as that goes.
-
-        :returns: the look at the slot that was trusted, and what is in the slot now.
-        :raises ControlError: contact was lost; the request may still find a server.
-        """
-        want = lease.want
-        lease.verdict = Verdict.BYPASS if want.session is None else Verdict.COLD
-        status = await self._look()
-        content = seen(content, status)
-        if want.is_for(content):
-            lease.verdict = Verdict.RESIDENT
-            return status, content
-        snapshot = None if want.session is None else await self._snapshots.find(want.session.key)
-        if not (worth_saving(content) or snapshot or must_erase(content, want)):
-            return status, content
-        if status is not None and status.busy:
-            status = await self._idle()
-            content = seen(content, status)
-        if not lease.released:
-            content = await self._keep(content)
-        if not lease.released:
-            content = await self._start(content, lease, snapshot)
-        return status, content
-
-    async def _keep(self, content: Content) -> Content:
-        """Save the session in the slot, if that is due. A failure loses that turn, no more."""
-        held = worth_saving(content)
-        if held is None or self._unsaved:
-            return content
-        try:
-            return evolve(held, saved=await self._save(held))
-        except Unsupported as error:
-            self._unsaved = True
-            self._log.warn(
-                "{slot}: the server does not save slots ({error}); start it with"
-                " --slot-save-path, so that sessions survive the next one",
-                slot=self.name,
-                error=error,
-            )
-        except Refused:
-            # a full disk, for one: the client has logged it
-            pass
-        return content
-
-    async def _save(self, held: Holding) -> bool:
-        """
-        Write the slot to a new file and commit its record (rule 3).
-
-        :raises ControlError: the server did not save.
-        """
-        previous = await self._snapshots.find(held.session.key)
-        planned = self._snapshots.next_save(held.session, previous, self.id)
-        try:
-            saved = await self._client.save(self.id, planned.file)
-        except Unreachable:
-            self._snapshots.abandon(planned)
-            raise
-        except ControlError:
-            # a failed save leaves part of a file, which would kill the server if restored
-            await self._snapshots.discard(planned)
-            raise
-        tokens = saved.tokens
-        if held.mark is not None and tokens != held.mark.tokens:
-            self._log.warn(
-                "{slot}: {saved} tokens were saved where {held} were seen",
-                slot=self.name,
-                saved=tokens,
-                held=held.mark.tokens,
-            )
-            tokens = 0
-        return await self._snapshots.commit(planned, tokens, saved.size, previous) is not None
-
-    async def _start(self, content: Content, lease: Lease, snapshot: Snapshot | None) -> Content:
-        """Put the session's snapshot into the slot, or see to a start that it may have."""
-        if snapshot is not None and lease.want.session is not None:
-            content = await self._restore(lease.want.session, snapshot)
-            if isinstance(content, Holding):
-                lease.verdict = Verdict.RESTORED
-                return content
-        if must_erase(content, lease.want):
-            await self._client.erase(self.id)
-            return Empty()
-        return content
-
-    async def _restore(self, session: Session, snapshot: Snapshot) -> Content:
-        """
-        :raises ControlError: contact was lost.
-        """
-        try:
-            restored = await self._client.restore(self.id, snapshot.file)
-        except Refused as error:
-            # a refused restore empties the slot
-            await self._snapshots.drop(snapshot, f"restore: {error}")
-            return Empty()
-        except Unreachable as error:
-            if error.sent:
-                # the server may have died of it, and would again
-                await self._snapshots.drop(snapshot, f"restore: {error}")
-            raise
-        if restored.tokens != snapshot.tokens:
-            await self._snapshots.drop(
-                snapshot, f"restore gave {restored.tokens} tokens instead of {snapshot.tokens}"
-            )
-            return Unknown()
-        await self._snapshots.used(snapshot)
-        return Holding(session, saved=True)
-
-    async def _look(self) -> SlotStatus | None:
-        """
-        The slot now; ``None`` where the server does not show its slots.
-
-        :raises ControlError: no answer that says anything.
-        """
-        try:
-            return await self._client.slot(self.id)
-        except Unsupported as error:
-            if not self._blind:
-                self._blind = True
-                self._log.warn(
-                    "{slot}: the server does not show its slots ({error}); start it with"
-                    " --slots, so that another client's use of them can be noticed",
-                    slot=self.name,
-                    error=error,
-                )
-            return None
-
-    async def _idle(self) -> SlotStatus | None:
-        """
-        Wait until the slot is idle.
-
-        A control call for a busy slot is parked by the server, and only one parked call is
-        released each time a request ends: another client's request behind it could wait for good.
-
-        :raises StillBusy: it was busy for :data:`IDLE_WAIT_SECONDS`.
-        :raises ControlError: no answer that says anything.
-        """
-        began, pause = self._clock.seconds(), FIRST_POLL_SECONDS
-        while (status := await self._look()) is not None and status.busy:
-            if self._clock.seconds() - began > IDLE_WAIT_SECONDS:
-                raise StillBusy(f"it was busy for {IDLE_WAIT_SECONDS:g} s")
-            await deferLater(self._clock, min(pause, self._poll_seconds))
-            pause *= 2
-        return status
-
     def _without_contact(self, error: ControlError) -> Content:
         self._log.warn("{slot}: {error}", slot=self.name, error=error)
         if isinstance(error, (Unreachable, Loading)):
-            self._blind = self._unsaved = False
+            self._switch.lost()
             return Gone()
         return Unknown()
 
@@ -342,24 +202,84 @@ class Slot:
             to stop waiting.
         """
         self._stopping = True
-        return Deferred.fromCoroutine(self._alone(self._save_now))
+        return self.save()
 
-    async def _alone(self, work: Callable[[], Awaitable[_T]]) -> _T:
+    def save(self) -> Deferred[None]:
+        """
+        Save what the slot holds, if that is not on disk, once the running lease has ended.
+
+        :returns: a Deferred that fires when nothing is left to save, or saving failed.
+        """
+        return Deferred.fromCoroutine(self._alone(self._save))
+
+    def save_if_idle(self) -> Deferred[None] | None:
+        """
+        Save what the slot holds if it had no request for as long as its route says.
+
+        :returns: ``None`` when there is nothing to do.
+        """
+        held = worth_saving(self.content)
+        if held is None or self._lock.locked:
+            return None
+        seconds = held.session.policy.idle_seconds
+        if not seconds or self._clock.seconds() - self._used < seconds:
+            return None
+        return self.save()
+
+    def erase(self) -> Deferred[None]:
+        """
+        Empty the slot, once the running lease has ended.
+
+        :returns: a Deferred that fires when it is empty; fails with a
+            :class:`~slotgate.llama.errors.ControlError`.
+        """
+        return Deferred.fromCoroutine(self._alone(self._erase))
+
+    def forget(self, key: SessionKey) -> Deferred[None]:
+        """
+        Drop a session's snapshot, and save no more of it than its next request brings.
+
+        :returns: a Deferred that fires when the running lease has ended and that is done.
+        """
+
+        async def forget(content: Content) -> Content:
+            if (snapshot := await self._snapshots.find(key)) is not None:
+                await self._snapshots.drop(snapshot, "deleted by a client")
+            holds = isinstance(content, Holding) and content.session.key == key
+            return Unknown() if holds else content
+
+        return Deferred.fromCoroutine(self._alone(forget))
+
+    async def _alone(self, work: Callable[[Content], Awaitable[Content]]) -> None:
+        """
+        Do something with the slot while nobody has a lease.
+
+        What is raised leaves the slot unknown.
+        """
         await self._lock.acquire()
+        content: Content = Unknown()
         try:
-            return await work()
+            content = await work(await self._recall())
         finally:
-            self._hand_over()
+            self._leave(content)
 
-    async def _save_now(self) -> None:
-        content = self._machine.take()
+    async def _save(self, content: Content) -> Content:
+        if worth_saving(content) is None:
+            return content
         try:
-            status = await self._idle()
-            content = await self._keep(seen(content, status))
+            if await self._view.asleep():
+                # it has dropped its slots, and a look would wake it for nothing
+                self._log.warn(
+                    "{slot}: the server fell asleep before the slot was saved; let"
+                    " save_idle_seconds be less than its --sleep-idle-seconds",
+                    slot=self.name,
+                )
+                return Gone()
+            return await self._switch.keep(self._switch.checked(content, await self._view.idle()))
         except ControlError as error:
-            content = self._without_contact(error)
-        except BaseException:
-            content = Unknown()
-            raise
-        finally:
-            put_back(self._machine, content)
+            return self._without_contact(error)
+
+    async def _erase(self, content: Content) -> Content:
+        await self._view.idle()
+        await self._control.erase(self.id)
+        return Empty()

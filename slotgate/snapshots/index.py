@@ -1,139 +1,16 @@
 """
-The index: a record per snapshot in SQLite. A snapshot exists once its record is committed.
+The index: a record per snapshot. A snapshot exists once its record is committed.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from pathlib import Path
-from typing import Protocol, TypeVar
 
 from attrs import astuple, fields, frozen
-from twisted.enterprise.adbapi import ConnectionPool
-from twisted.internet.defer import Deferred
 
-from slotgate.sessions import SessionKey
-
-_T = TypeVar("_T")
-
-#: Raised when the tables change; an index of another version is not opened.
-SCHEMA_VERSION = 1
-
-_SCHEMA = """
-CREATE TABLE snapshots (
-    client TEXT NOT NULL,
-    route TEXT NOT NULL,
-    session TEXT NOT NULL,
-    server TEXT NOT NULL,
-    slot INTEGER NOT NULL,
-    file TEXT NOT NULL,
-    generation INTEGER NOT NULL,
-    tokens INTEGER NOT NULL,
-    size INTEGER NOT NULL,
-    source TEXT NOT NULL,
-    created REAL NOT NULL,
-    used REAL NOT NULL,
-    PRIMARY KEY (client, route, session),
-    UNIQUE (server, file)
-);
-"""
-
-
-class IndexUnusable(Exception):
-    """The index can not be opened; the message is one line for the operator."""
-
-
-@frozen
-class Snapshot:
-    """The record of one saved slot. The fields are the table's columns, in its order."""
-
-    #: The client's name, empty where no keys are asked for.
-    client: str
-    route: str
-    session: str
-    #: The server that wrote the file, by its name in the configuration.
-    server: str
-    slot: int
-    #: The file's name in the server's folder.
-    file: str
-    #: Grows with every save where the folder is visible, else 1 and 2 in turn.
-    generation: int
-    tokens: int
-    #: Bytes the server said it wrote.
-    size: int
-    #: Where the session id came from, as in ``X-Slotgate-Source``.
-    source: str
-    #: Seconds since the epoch.
-    created: float
-    #: Seconds since the epoch; a restore counts as use.
-    used: float
-
-    @property
-    def key(self) -> SessionKey:
-        """The session it belongs to."""
-        return SessionKey(self.client or None, self.route, self.session)
-
-
-class Transactions(Protocol):
-    """What the index asks of a database: :class:`twisted.enterprise.adbapi.ConnectionPool`."""
-
-    def runInteraction(self, interaction: Callable[..., _T], *args: object) -> Deferred[_T]:
-        """Run a function with a cursor in one transaction."""
-
-
-def open_database(reactor: object, path: Path) -> ConnectionPool:
-    """
-    The database of a state folder, used by one thread at a time, off the reactor's.
-
-    :raises IndexUnusable: the file can not be opened, or another version of slotgate made it.
-    """
-    try:
-        connection = sqlite3.connect(path)
-        try:
-            prepare(connection)
-        finally:
-            connection.close()
-    except (sqlite3.Error, IndexUnusable) as error:
-        raise IndexUnusable(f"{path}: {error}") from error
-    # one connection: SQLite has one writer anyway, and the statements keep their order
-    return ConnectionPool(
-        "sqlite3",
-        str(path),
-        check_same_thread=False,
-        cp_min=1,
-        cp_max=1,
-        cp_noisy=False,
-        cp_reactor=reactor,
-        cp_openfun=_configure,
-    )
-
-
-def _configure(connection: sqlite3.Connection) -> None:
-    # WAL with NORMAL survives a kill of the process without an fsync per commit; after a power
-    # cut the last records may be missing, never torn
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-
-
-def prepare(connection: sqlite3.Connection) -> None:
-    """
-    Make the tables of a new database.
-
-    :raises IndexUnusable: the database is of another version.
-    """
-    _configure(connection)
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == 0:
-        connection.executescript(
-            f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-        )
-    elif version != SCHEMA_VERSION:
-        raise IndexUnusable(
-            f"version {version} of the index, and this slotgate reads {SCHEMA_VERSION};"
-            " use another state_dir, or remove the index and the snapshots"
-        )
-
+from slotgate.sessions import Policy, Session, SessionKey
+from slotgate.snapshots.database import Transactions
+from slotgate.snapshots.records import Left, Snapshot
 
 _COLUMNS = ", ".join(attribute.name for attribute in fields(Snapshot))
 _MARKS = ", ".join("?" for _ in fields(Snapshot))
@@ -151,25 +28,113 @@ class Index:
 
     async def find(self, key: SessionKey) -> Snapshot | None:
         """The snapshot of a session."""
-
-        def find(cursor: sqlite3.Cursor) -> Snapshot | None:
-            row = cursor.execute(
-                f"SELECT {_COLUMNS} FROM snapshots"  # noqa: S608 - our own column names
-                " WHERE client = ? AND route = ? AND session = ?",
-                _identity(key),
-            ).fetchone()
-            return None if row is None else Snapshot(*row)
-
-        return await self._database.runInteraction(find)
+        found = await self._select(
+            "WHERE client = ? AND route = ? AND session = ?", *_identity(key)
+        )
+        return found[0] if found else None
 
     async def all(self) -> list[Snapshot]:
         """Every snapshot, the one used longest ago first."""
+        return await self._select("ORDER BY used")
 
-        def every(cursor: sqlite3.Cursor) -> list[Snapshot]:
-            rows = cursor.execute(f"SELECT {_COLUMNS} FROM snapshots ORDER BY used")  # noqa: S608
+    async def _select(self, clauses: str, *values: object) -> list[Snapshot]:
+        def select(cursor: sqlite3.Cursor) -> list[Snapshot]:
+            rows = cursor.execute(
+                f"SELECT {_COLUMNS} FROM snapshots {clauses}",  # noqa: S608 - no value in it
+                values,
+            )
             return [Snapshot(*row) for row in rows.fetchall()]
 
-        return await self._database.runInteraction(every)
+        return await self._database.runInteraction(select)
+
+    async def of_route(self, server: str, route: str) -> list[Snapshot]:
+        """The snapshots of a route, the one used longest ago first."""
+        return await self._select("WHERE server = ? AND route = ? ORDER BY used", server, route)
+
+    async def page(self, client: str | None, offset: int, limit: int) -> list[Snapshot]:
+        """
+        Some of the snapshots, the one used last first.
+
+        :param client: whose, empty where clients have no keys; ``None``: everybody's.
+        """
+        if client is None:
+            return await self._select("ORDER BY used DESC LIMIT ? OFFSET ?", limit, offset)
+        return await self._select(
+            "WHERE client = ? ORDER BY used DESC LIMIT ? OFFSET ?", client, limit, offset
+        )
+
+    async def named(self, client: str | None, session: str) -> list[Snapshot]:
+        """
+        The snapshots of a session id, on whatever route.
+
+        :param client: whose, empty where clients have no keys; ``None``: everybody's.
+        """
+        if client is None:
+            return await self._select("WHERE session = ?", session)
+        return await self._select("WHERE client = ? AND session = ?", client, session)
+
+    async def count(self, client: str | None) -> tuple[int, int]:
+        """
+        How many snapshots there are, and how many bytes they take.
+
+        :param client: whose, empty where clients have no keys; ``None``: everybody's.
+        """
+
+        def count(cursor: sqlite3.Cursor) -> tuple[int, int]:
+            row = cursor.execute(
+                "SELECT count(*), coalesce(sum(size), 0) FROM snapshots WHERE client = ? OR ?",
+                (client or "", client is None),
+            ).fetchone()
+            return row[0], row[1]
+
+        return await self._database.runInteraction(count)
+
+    async def left_in(self, server: str, slot: int) -> Left | None:
+        """What a slot held when its last lease ended."""
+
+        def read(cursor: sqlite3.Cursor) -> Left | None:
+            row = cursor.execute(
+                "SELECT client, route, session, source, beginning, min_tokens, idle_seconds,"
+                " max_files, max_bytes, saved, task, tokens FROM left_in_slots"
+                " WHERE server = ? AND slot = ?",
+                (server, slot),
+            ).fetchone()
+            if row is None:
+                return None
+            client, route, session, source, beginning, *policy, saved, task, tokens = row
+            key = SessionKey(client or None, route, session)
+            return Left(Session(key, source, Policy(*policy), beginning), bool(saved), task, tokens)
+
+        return await self._database.runInteraction(read)
+
+    async def leave(self, server: str, slot: int, left: Left | None) -> None:
+        """Remember what a slot holds; ``None``: nothing that is known."""
+
+        def write(cursor: sqlite3.Cursor) -> None:
+            if left is None:
+                cursor.execute(
+                    "DELETE FROM left_in_slots WHERE server = ? AND slot = ?", (server, slot)
+                )
+                return
+            session = left.session
+            values = (
+                server,
+                slot,
+                *_identity(session.key),
+                session.source,
+                session.beginning,
+                *astuple(session.policy),
+                left.saved,
+                left.task,
+                left.tokens,
+            )
+            marks = ", ".join("?" for _ in values)
+            cursor.execute(
+                f"INSERT OR REPLACE INTO left_in_slots VALUES ({marks})",  # noqa: S608
+                values,
+            )
+
+        await self._database.runInteraction(write)
 
     async def commit(self, snapshot: Snapshot) -> None:
         """From now on this is the session's snapshot, and no other one is."""

@@ -4,8 +4,8 @@ The snapshots of one server: the records and the files together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection
+from typing import Literal, Protocol, TypeVar
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
@@ -13,9 +13,12 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from slotgate.sessions import Session, SessionKey, session_digits
-from slotgate.snapshots.files import Folder
-from slotgate.snapshots.index import Index, Snapshot
+from slotgate.snapshots.eviction import for_space, surplus
+from slotgate.snapshots.files import Folder, file_mark
+from slotgate.snapshots.fingerprints import Fingerprint
+from slotgate.snapshots.index import Index
 from slotgate.snapshots.names import file_name
+from slotgate.snapshots.records import Snapshot
 
 _T = TypeVar("_T")
 
@@ -24,6 +27,10 @@ class Blocking(Protocol):
     """Runs a blocking function off the reactor's thread."""
 
     def __call__(self, function: Callable[..., _T], *args: object) -> Deferred[_T]: ...
+
+
+class NoRoom(Exception):
+    """The disk has too little room for a save, and deleting snapshots would not make enough."""
 
 
 @define
@@ -35,13 +42,17 @@ class Snapshots:
     committed and, where the folder is visible, still has its size.
     """
 
-    _server: str
-    _index: Index
+    server: str
+    index: Index
     #: ``None``: this process does not see the folder; files are never checked or deleted.
     _folder: Folder | None
     _blocking: Blocking
     _secret: bytes
     _clock: IReactorTime
+    #: What of a file is checked before it is restored.
+    _verify: Literal["size", "xxh3"] = "size"
+    #: The disk keeps at least so many bytes free.
+    _min_free_bytes: int = 0
     #: Generations whose save got no answer: the server may still write them, so their names are
     #: not used again.
     _abandoned: dict[SessionKey, int] = field(factory=dict, init=False)
@@ -49,22 +60,47 @@ class Snapshots:
 
     async def find(self, key: SessionKey) -> Snapshot | None:
         """
-        The session's snapshot, if it may be restored.
+        The session's snapshot, if its file is what the record says.
 
         A record whose file is gone or has another size is dropped with a reason in the log: that
         is a miss, never an error.
         """
-        snapshot = await self._index.find(key)
-        if snapshot is None or snapshot.server != self._server:
+        snapshot = await self.index.find(key)
+        if snapshot is None or snapshot.server != self.server:
             return None
-        if self._folder is not None:
-            problem = await self._blocking(self._folder.problem, snapshot.file, snapshot.size)
-            if problem:
-                await self.drop(snapshot, problem)
-                return None
+        if problem := await self._problem(snapshot.file, snapshot.size):
+            await self.drop(snapshot, problem)
+            return None
         return snapshot
 
-    def next_save(self, session: Session, previous: Snapshot | None, slot: int) -> Snapshot:
+    async def verified(self, snapshot: Snapshot) -> Snapshot | None:
+        """
+        The snapshot, if its bytes are those that were saved; checked where ``verify`` asks for it.
+
+        llama-server notices a flipped byte in the tokens and not in the cache.
+        """
+        if self._verify == "size" or self._folder is None or not snapshot.checksum:
+            return snapshot
+        try:
+            found = await self._blocking(self._folder.checksum, snapshot.file)
+        except OSError as error:
+            found = str(error)
+        if found == snapshot.checksum:
+            return snapshot
+        await self.drop(snapshot, f"damaged: its xxh3 is {found} instead of {snapshot.checksum}")
+        return None
+
+    async def model_file(self, path: str) -> str:
+        """Size and time of the model's file; empty where this process does not see it."""
+        return await self._blocking(file_mark, path)
+
+    def next_save(
+        self,
+        session: Session,
+        previous: Snapshot | None,
+        slot: int,
+        written_by: Fingerprint,
+    ) -> Snapshot:
         """
         What the next save of a session will be, with a file name that is not the good one's.
 
@@ -82,16 +118,102 @@ class Snapshots:
             client=key.client or "",
             route=key.route,
             session=key.id,
-            server=self._server,
+            server=self.server,
             slot=slot,
             file=file_name(key.route, session_digits(key, self._secret), generation),
             generation=generation,
             tokens=0,
             size=0,
+            checksum="",
+            model=written_by.model,
+            model_file=written_by.model_file,
+            build=written_by.build,
+            beginning=session.beginning,
             source=session.source,
-            created=now,
+            created=now if previous is None else previous.created,
             used=now,
         )
+
+    async def make_room(
+        self,
+        session: Session,
+        previous: Snapshot | None,
+        tokens: int,
+        needed: Collection[SessionKey],
+    ) -> None:
+        """
+        Delete what a save that is about to come would push over the limits.
+
+        :param tokens: how many are about to be saved, 0 when that is not known.
+        :param needed: sessions whose snapshots stay.
+        :raises NoRoom: the disk would have less than ``min_free_gib`` left.
+        """
+        if self._folder is None:
+            return
+        coming = 0
+        if previous is not None and previous.tokens:
+            # the cache grows with its tokens, checkpoints apart
+            coming = previous.size * max(tokens, previous.tokens) // previous.tokens
+        stays = {session.key, *needed}
+        # the old generation goes right after the new one is whole, so it does not count
+        await self._evict_surplus(
+            session,
+            stays,
+            coming_files=0 if previous else 1,
+            coming_bytes=coming - (previous.size if previous else 0),
+        )
+        try:
+            free = await self._blocking(self._folder.free_bytes)
+        except OSError as error:
+            raise NoRoom(str(error)) from error
+        missing = self._min_free_bytes + coming - free
+        if missing <= 0:
+            return
+        ours = [one for one in await self.index.all() if one.server == self.server]
+        going = for_space(ours, stays, missing)
+        if not going:
+            raise NoRoom(f"the disk has {free / 1e9:.2f} GB left")
+        for snapshot in going:
+            await self.drop(snapshot, "evicted: the disk is nearly full")
+
+    async def evict(self, session: Session, needed: Collection[SessionKey]) -> None:
+        """
+        Delete what is over the limits of the session's route.
+
+        :param needed: sessions whose snapshots stay: the one just saved and the one about to be
+            restored.
+        """
+        if self._folder is None:
+            return
+        policy = session.policy
+        left = await self._evict_surplus(session, needed)
+        size = sum(snapshot.size for snapshot in left)
+        if policy.max_bytes and size > policy.max_bytes:
+            self._log.warn(
+                "{route}: the snapshots that are needed now take {size} bytes alone, more than"
+                " its limit of {limit}",
+                route=session.key.route,
+                size=size,
+                limit=policy.max_bytes,
+            )
+
+    async def _evict_surplus(
+        self,
+        session: Session,
+        needed: Collection[SessionKey],
+        coming_files: int = 0,
+        coming_bytes: int = 0,
+    ) -> list[Snapshot]:
+        policy = session.policy
+        if not (policy.max_files or policy.max_bytes):
+            return []
+        snapshots = await self.index.of_route(self.server, session.key.route)
+        going = surplus(
+            snapshots, policy, needed, coming_files=coming_files, coming_bytes=coming_bytes
+        )
+        for snapshot in going:
+            await self.drop(snapshot, "evicted: over the limits of its route")
+        return [snapshot for snapshot in snapshots if snapshot not in going]
 
     async def commit(
         self, saved: Snapshot, tokens: int, size: int, previous: Snapshot | None
@@ -105,16 +227,20 @@ class Snapshots:
             "saves" too), or the file has another size than the server said it wrote. The
             previous snapshot then stays the good one.
         """
-        problem = "no tokens in it" if tokens <= 0 else ""
-        if not problem and self._folder is not None:
-            problem = await self._blocking(self._folder.problem, saved.file, size)
+        problem = "no tokens in it" if tokens <= 0 else await self._problem(saved.file, size)
+        checksum = ""
+        if not problem and self._verify == "xxh3" and self._folder is not None:
+            try:
+                checksum = await self._blocking(self._folder.checksum, saved.file)
+            except OSError as error:
+                problem = str(error)
         if problem:
             self._log.warn("{file} is not kept: {problem}", file=saved.file, problem=problem)
             await self.discard(saved)
             return None
-        snapshot = evolve(saved, tokens=tokens, size=size)
-        await self._index.commit(snapshot)
-        if previous is not None and previous.server == self._server:
+        snapshot = evolve(saved, tokens=tokens, size=size, checksum=checksum)
+        await self.index.commit(snapshot)
+        if previous is not None and previous.server == self.server:
             await self.discard(previous)
         return snapshot
 
@@ -127,7 +253,7 @@ class Snapshots:
 
     async def used(self, snapshot: Snapshot) -> None:
         """A restore is a use: the snapshot is the last one to go."""
-        await self._index.touch(snapshot, self._clock.seconds())
+        await self.index.touch(snapshot, self._clock.seconds())
 
     async def drop(self, snapshot: Snapshot, reason: str) -> None:
         """Remove the record and its file: the next request of the session starts colder."""
@@ -137,7 +263,7 @@ class Snapshots:
             session=snapshot.key.shown,
             reason=reason,
         )
-        await self._index.forget(snapshot)
+        await self.index.forget(snapshot)
         await self.discard(snapshot)
 
     async def discard(self, snapshot: Snapshot) -> None:
@@ -149,3 +275,8 @@ class Snapshots:
         except OSError as error:
             # it takes disk space and does no other harm: nothing is restored without a record
             self._log.warn("can not delete {file}: {error}", file=snapshot.file, error=error)
+
+    async def _problem(self, file: str, size: int) -> str:
+        if self._folder is None:
+            return ""
+        return await self._blocking(self._folder.problem, file, size)

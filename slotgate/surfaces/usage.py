@@ -8,7 +8,9 @@ import json
 import re
 from collections.abc import Iterator
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
+
+from slotgate.llama.wire import Usage
 
 #: Enough for the last event of a stream, or the end of a whole answer, where the counts are.
 TAIL_BYTES = 16 * 1024
@@ -19,18 +21,6 @@ HEAD_BYTES = 2 * 1024
 _TIMINGS = re.compile(rb'(?<!\\)"timings"\s*:\s*(?=\{)')
 _USAGE = re.compile(rb'(?<!\\)"usage"\s*:\s*(?=\{)')
 _ERROR = re.compile(rb'(?<!\\)"error"\s*:\s*(?=\{)')
-
-
-@frozen
-class Usage:
-    """Token counts of one answer."""
-
-    #: Tokens of the prompt that were in the slot already.
-    reused: int
-    #: Tokens of the prompt that had to be read.
-    read: int
-    #: Tokens generated; ``None`` where the response does not say.
-    generated: int | None = None
 
 
 @define

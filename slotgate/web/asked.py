@@ -8,9 +8,10 @@ from attrs import define, field, frozen
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
+from slotgate import prompts
 from slotgate.config import Config, Route
 from slotgate.identity import NOBODY, Identified, identify
-from slotgate.routes import route_for, upstream_model
+from slotgate.routes import policy_of, route_for, upstream_model
 from slotgate.sessions import Session, SessionKey
 from slotgate.slots.choice import Want
 from slotgate.surfaces.generation import Generation, MalformedRequest, parse
@@ -65,7 +66,8 @@ class Understanding:
         session = None
         if identified.id is not None:
             key = SessionKey(client, name, identified.id)
-            session = Session(key, identified.source, route.min_tokens)
+            beginning = prompts.beginning(generation.fields)
+            session = Session(key, identified.source, policy_of(route), beginning)
         return Asked(
             generation=generation,
             route=route,

@@ -1,0 +1,29 @@
+"""
+Prompts compared without a tokenizer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+#: How much of a prompt counts as its beginning, in characters: enough to tell prompts apart, and
+#: little enough that a conversation's first messages have it.
+BEGINNING_CHARACTERS = 1024
+
+#: What a prompt begins with, in the order that templates write it.
+_PARTS = ("tools", "system", "instructions", "messages", "input", "prompt", "input_prefix")
+
+
+def beginning(fields: Mapping[str, object]) -> str:
+    """
+    A digest of how a request's prompt begins; empty where the prompt is too short to tell.
+
+    Two requests with the same digest begin with the same tokens, up to about a quarter as many as
+    :data:`BEGINNING_CHARACTERS`. A cache of one that does not help the other is no use at all.
+    """
+    written = json.dumps([fields.get(part) for part in _PARTS if part in fields])
+    if len(written) < BEGINNING_CHARACTERS:
+        return ""
+    return hashlib.sha256(written[:BEGINNING_CHARACTERS].encode()).hexdigest()[:32]

@@ -1,0 +1,51 @@
+"""
+What the slots hold, remembered over our own restart.
+"""
+
+from __future__ import annotations
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from slotgate.slots.machine import Content, Holding, Mark
+from slotgate.snapshots.index import Index
+from slotgate.snapshots.records import Left
+
+
+@define(eq=False)
+class Memory:
+    """
+    What was left in the slots of one server.
+
+    It is only ever a belief: the first look at the slot confirms it by its mark, or refutes it.
+    """
+
+    _server: str
+    _index: Index
+    _log: Logger = field(factory=Logger, init=False)
+
+    async def left(self, slot_id: int) -> Content | None:
+        """What the slotgate before us left in a slot; ``None`` when nothing is known."""
+        try:
+            left = await self._index.left_in(self._server, slot_id)
+        except Exception:
+            self._log.failure("{server}: what was left is not known", server=self._server)
+            return None
+        if left is None:
+            return None
+        return Holding(left.session, left.saved, Mark(left.task, left.tokens))
+
+    def leave(self, slot_id: int, content: Content) -> None:
+        """
+        Remember what a slot holds now. Nobody waits for it: a kill in between costs a restore.
+        """
+        left = None
+        if isinstance(content, Holding) and content.mark is not None:
+            left = Left(content.session, content.saved, content.mark.task, content.mark.tokens)
+        written = Deferred.fromCoroutine(self._index.leave(self._server, slot_id, left))
+        written.addErrback(self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("{server}: what is left is not written", failure, server=self._server)

@@ -1,0 +1,234 @@
+"""
+The switch: making another session resident, as far as that goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from attrs import define, evolve, field
+from twisted.logger import Logger
+
+from slotgate.llama.control import Control
+from slotgate.llama.errors import ControlError, Refused, Unreachable, Unsupported
+from slotgate.llama.wire import SlotStatus
+from slotgate.sessions import Session, SessionKey
+from slotgate.slots.choice import Verdict, must_erase, seen, worth_saving
+from slotgate.slots.lease import Lease
+from slotgate.slots.machine import Content, Empty, Holding, Unknown
+from slotgate.slots.usefulness import Usefulness
+from slotgate.slots.view import View
+from slotgate.snapshots.fingerprints import Fingerprint, misfit
+from slotgate.snapshots.records import Snapshot
+from slotgate.snapshots.store import NoRoom, Snapshots
+
+
+@define(eq=False)
+class Switch:
+    """
+    The steps of a switch of one slot. Whoever calls them holds the slot's lock.
+
+    Whatever a step finds, it returns what is in the slot afterwards; only lost contact is raised.
+    """
+
+    _slot_id: int
+    _view: View
+    _control: Control
+    _snapshots: Snapshots
+    _usefulness: Usefulness
+    #: What runs behind the slot, for as long as looks agree that nothing has changed.
+    _fingerprint: Fingerprint | None = field(default=None, init=False)
+    _last_task: int = field(default=-1, init=False)
+    #: The server said that it saves no slots; asked again once contact was lost.
+    _unsaved: bool = field(default=False, init=False)
+    _log: Logger = field(factory=Logger, init=False)
+
+    async def make_resident(
+        self, content: Content, lease: Lease
+    ) -> tuple[SlotStatus | None, Content]:
+        """
+        Make the lease's session resident, or see to the best start that it can have.
+
+        :returns: the look at the slot that was trusted, and what is in the slot now.
+        :raises ControlError: contact was lost; the request may still find a server.
+        """
+        want = lease.want
+        lease.verdict = Verdict.BYPASS if want.session is None else Verdict.COLD
+        status = await self._view.loaded(lambda: lease.released)
+        content = self.checked(content, status)
+        if want.is_for(content):
+            lease.verdict = Verdict.RESIDENT
+            return status, content
+        snapshot = None if want.session is None else await self._fitting(want.session, status)
+        if not (worth_saving(content) or snapshot or must_erase(content, want)):
+            return status, content
+        if status is not None and status.busy:
+            status = await self._view.idle()
+            content = self.checked(content, status)
+        if not lease.released:
+            content = await self.keep(content, [want.session.key] if want.session else [])
+        if lease.released:
+            return status, content
+        if snapshot is not None and want.session is not None:
+            content = await self._restore(want.session, snapshot)
+            if isinstance(content, Holding):
+                lease.verdict, lease.restored = Verdict.RESTORED, snapshot
+        if must_erase(content, want):
+            await self._control.erase(self._slot_id)
+            content = Empty()
+        return status, content
+
+    def checked(self, content: Content, status: SlotStatus | None) -> Content:
+        """What may be believed of the slot after a look, and what the look says besides."""
+        now = seen(content, status)
+        if not isinstance(now, Holding):
+            # somebody else may be behind the address by now
+            self._fingerprint = None
+        if status is None:
+            self._fingerprint = None
+            return now
+        task = -1 if status.task is None else status.task
+        if task < self._last_task:
+            self._usefulness.begin_anew()
+            self._log.info("{slot}: the server was started anew", slot=self._view.name)
+        elif isinstance(content, Holding) and not isinstance(now, Holding):
+            self._log.warn(
+                "{slot}: somebody else used it: what it held of session {session} is gone. Let"
+                " every client of this server come through slotgate",
+                slot=self._view.name,
+                session=content.session.key.shown,
+            )
+        self._last_task = task
+        return now
+
+    async def keep(self, content: Content, needed: Collection[SessionKey] = ()) -> Content:
+        """
+        Save the session in the slot, if that is due. A failure loses that turn, no more.
+
+        :param needed: keys of sessions whose snapshots must not make room.
+        """
+        held = worth_saving(content)
+        if held is None or self._unsaved:
+            return content
+        try:
+            return evolve(held, saved=await self._save(held, needed))
+        except Unsupported as error:
+            self._unsaved = True
+            self._log.warn(
+                "{slot}: the server does not save slots ({error}); start it with"
+                " --slot-save-path, so that sessions survive the next one",
+                slot=self._view.name,
+                error=error,
+            )
+        except NoRoom as error:
+            self._log.warn(
+                "{slot}: session {session} is not saved: {error}",
+                slot=self._view.name,
+                session=held.session.key.shown,
+                error=error,
+            )
+        except Refused:
+            # a full disk, for one: the client has logged it
+            pass
+        return content
+
+    def lost(self) -> None:
+        """Contact was lost: who answers next may be another server."""
+        self._fingerprint = None
+        self._unsaved = False
+        self._view.lost()
+
+    async def _save(self, held: Holding, needed: Collection[SessionKey]) -> bool:
+        """
+        Write the slot to a new file and commit its record (rule 3).
+
+        :raises ControlError: the server did not save.
+        :raises NoRoom: the disk has none.
+        """
+        written_by = await self._written_by()
+        previous = await self._snapshots.find(held.session.key)
+        planned = self._snapshots.next_save(held.session, previous, self._slot_id, written_by)
+        expected = 0 if held.mark is None else held.mark.tokens
+        await self._snapshots.make_room(held.session, previous, expected, needed)
+        try:
+            saved = await self._control.save(self._slot_id, planned.file)
+        except Unreachable:
+            self._snapshots.abandon(planned)
+            raise
+        except ControlError:
+            # a failed save leaves part of a file, which would kill the server if restored
+            await self._snapshots.discard(planned)
+            raise
+        tokens = saved.tokens
+        if held.mark is not None and tokens != held.mark.tokens:
+            self._log.warn(
+                "{slot}: {saved} tokens were saved where {held} were seen",
+                slot=self._view.name,
+                saved=tokens,
+                held=held.mark.tokens,
+            )
+            tokens = 0
+        kept = await self._snapshots.commit(planned, tokens, saved.size, previous)
+        if kept is not None:
+            await self._snapshots.evict(held.session, {held.session.key, *needed})
+        return kept is not None
+
+    async def _fitting(self, session: Session, status: SlotStatus | None) -> Snapshot | None:
+        """The session's snapshot, if it may be restored here and that is worth it."""
+        snapshot = await self._snapshots.find(session.key)
+        if snapshot is None or snapshot.tokens < session.policy.min_tokens:
+            return None
+        written_by = await self._written_by()
+        if why := misfit(snapshot.written_by, written_by):
+            await self._snapshots.drop(snapshot, why)
+            return None
+        if status is not None and status.n_ctx is not None and snapshot.tokens > status.n_ctx:
+            self._log.info(
+                "{file} is not restored: {tokens} tokens, and the slot holds {n_ctx}",
+                file=snapshot.file,
+                tokens=snapshot.tokens,
+                n_ctx=status.n_ctx,
+            )
+            return None
+        if not self._usefulness.allows(written_by.build):
+            return None
+        return await self._snapshots.verified(snapshot)
+
+    async def _written_by(self) -> Fingerprint:
+        """
+        What runs behind the slot now.
+
+        :raises ControlError: the server does not say.
+        """
+        if self._fingerprint is None:
+            props = await self._control.props()
+            shape = await self._control.shape()
+            self._fingerprint = Fingerprint(
+                model=f"{props.model_path} ({shape})",
+                model_file=await self._snapshots.model_file(props.model_path),
+                build=props.build,
+            )
+        return self._fingerprint
+
+    async def _restore(self, session: Session, snapshot: Snapshot) -> Content:
+        """
+        :raises ControlError: contact was lost.
+        """
+        try:
+            restored = await self._control.restore(self._slot_id, snapshot.file)
+        except Refused as error:
+            # a refused restore empties the slot
+            await self._snapshots.drop(snapshot, f"restore: {error}")
+            return Empty()
+        except Unreachable as error:
+            if error.sent:
+                # the server may have died of it, and would again
+                await self._snapshots.drop(snapshot, f"restore: {error}")
+            raise
+        if restored.tokens != snapshot.tokens:
+            await self._snapshots.drop(
+                snapshot, f"restore gave {restored.tokens} tokens instead of {snapshot.tokens}"
+            )
+            return Unknown()
+        await self._snapshots.used(snapshot)
+        return Holding(session, saved=True)

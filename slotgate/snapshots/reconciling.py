@@ -1,0 +1,68 @@
+"""
+Index and folders brought together before slotgate starts to serve. Blocking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from twisted.logger import Logger
+
+from slotgate.config import Server
+from slotgate.snapshots.files import Folder
+from slotgate.snapshots.index import Index
+
+_log = Logger()
+
+
+async def reconcile(index: Index, servers: Iterable[Server]) -> None:
+    """
+    Drop the records whose file is not what they say, and delete the files of ours that have no
+    record: a kill in the middle of a save leaves one.
+
+    Files of others are never touched, and a folder that can not be read is left alone.
+    """
+    by_path: dict[Path, list[Server]] = {}
+    for server in servers:
+        if server.slot_save_path is not None:
+            by_path.setdefault(server.slot_save_path.resolve(), []).append(server)
+    for path, sharing in by_path.items():
+        folder = Folder(path)
+        try:
+            found = folder.ours()
+        except OSError as error:
+            _log.warn("can not list {folder}: {error}", folder=str(path), error=error)
+            continue
+        whole = await _drop_records(index, folder, {server.name for server in sharing})
+        if all(server.sweep for server in sharing):
+            _sweep(folder, set(found) - whole)
+
+
+async def _drop_records(index: Index, folder: Folder, servers: Collection[str]) -> set[str]:
+    """The files that have a record and are what it says."""
+    whole = set()
+    for snapshot in await index.all():
+        if snapshot.server not in servers:
+            continue
+        if problem := folder.problem(snapshot.file, snapshot.size):
+            _log.info(
+                "{file} of session {session} is dropped: {problem}",
+                file=snapshot.file,
+                session=snapshot.key.shown,
+                problem=problem,
+            )
+            await index.forget(snapshot)
+        else:
+            whole.add(snapshot.file)
+    return whole
+
+
+def _sweep(folder: Folder, files: Iterable[str]) -> None:
+    for file in files:
+        try:
+            folder.remove(file)
+        except OSError as error:
+            _log.warn("can not delete {file}: {error}", file=file, error=error)
+        else:
+            _log.info("{file} is deleted: no session has it", file=file)
