@@ -115,7 +115,7 @@ MISTAKES = {
     "servers.local.api_key": ("servers", "api_key", st.integers() | st.just("\n")),
     "routes[0].cache": ("routes", "cache", st.integers() | ANY_TEXT),
     "routes[0].slots": ("routes", "slots", st.integers() | st.just([])),
-    "routes[0].max_files": ("routes", "max_files", st.integers(1) | st.floats()),
+    "routes[0].max_files": ("routes", "max_files", st.integers(max_value=-1) | st.floats()),
     "identity.body": ("identity", "body", st.booleans() | ANY_TEXT),
     "clients[0].admin": ("clients", "admin", st.integers() | ANY_TEXT),
 }

@@ -177,12 +177,10 @@ def mistakes(text: str, base: Path = Path("/etc/slotgate"), /, **environ: str) -
         (IDENTITY + 'body = ["a..b"]', 'identity.body[0]: "a..b" has an empty part between its '
          "dots"),
         # what comes later
+        (LOCAL + 'verify = "md5"', 'servers.local.verify: expected one of size, xxh3, got "md5"'),
+        (LOCAL + "min_free_gib = -1", "servers.local.min_free_gib: must be at least 0, got -1"),
         (ROUTE + "slots = [0, 1]", "routes[0].slots: not supported yet: more than one slot of a "
          "route"),
-        (ROUTE + "save_idle_seconds = 30", "routes[0].save_idle_seconds: not supported yet: saving "
-         "idle slots"),
-        (ROUTE + "max_files = 1", "routes[0].max_files: not supported yet: a limit of files"),
-        (ROUTE + "max_gib = 0.5", "routes[0].max_gib: not supported yet: a limit of GiB"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_that_names_its_place(text: str, line: str) -> None:

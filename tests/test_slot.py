@@ -17,11 +17,11 @@ from slotgate.llama.errors import (
     Unreachable,
     Unsupported,
 )
+from slotgate.llama.wire import Usage
 from slotgate.slots.choice import End, Verdict, Want
 from slotgate.slots.lease import LeaseReleased, QueueFull, Stopping
 from slotgate.slots.view import IDLE_WAIT_SECONDS
 from slotgate.snapshots.files import Folder
-from slotgate.surfaces.usage import Usage
 
 
 class SwitchTests(SlotCase):

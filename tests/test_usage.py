@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from slotgate.surfaces.usage import HEAD_BYTES, TAIL_BYTES, Ends, Usage
+from slotgate.llama.wire import Usage
+from slotgate.surfaces.usage import HEAD_BYTES, TAIL_BYTES, Ends
 
 TIMINGS = {"cache_n": 20, "prompt_n": 1, "prompt_ms": 1.4, "predicted_n": 3, "predicted_ms": 1.3}
 
