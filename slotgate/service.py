@@ -25,6 +25,7 @@ from zope.interface import implementer
 from slotgate.config import Config
 from slotgate.llama.client import LlamaClient
 from slotgate.llama.connection import ControlConnection, control_connection
+from slotgate.reloading import Settings, merged
 from slotgate.slots.idle import IdleSaver
 from slotgate.slots.memory import Memory
 from slotgate.slots.pool import SlotPool
@@ -91,16 +92,18 @@ class _Parts:
     site: Site
 
 
-def _build(config: Config, reactor: Any, secret: bytes, database: ConnectionPool) -> _Parts:
+def _build(settings: Settings, reactor: Any, secret: bytes, database: ConnectionPool) -> _Parts:
+    config = settings.config
     upstreams = {name: Upstream(reactor, server) for name, server in config.servers.items()}
     controls = {
         name: control_connection(reactor, server) for name, server in config.servers.items()
     }
     pool = _slots(config, reactor, controls, secret, Index(database))
-    clients = Clients(config.clients)
-    forward = Forward(upstreams, reactor, config.gateway.stall_seconds)
-    generations = Generations(config, Understanding(config, clients), pool, forward, reactor)
-    passing = Passing(config, clients, pool, forward)
+    clients = Clients(settings)
+    forward = Forward(upstreams, reactor, settings)
+    understanding = Understanding(settings, clients)
+    generations = Generations(settings, understanding, pool, forward, reactor)
+    passing = Passing(settings, clients, pool, forward)
     app = make_app(generations.answer, passing.slot_call, passing.answer)
     max_body = int(config.gateway.max_body_mib * 1024 * 1024)
     site = limited_site(app.resource(), reactor, max_body)
@@ -177,14 +180,13 @@ class GatewayService(Service):
     def __init__(
         self, config: Config, reactor: Any, folder: StateFolder, database: ConnectionPool
     ) -> None:
-        self._config = config
+        self._settings = Settings(config)
         self._reactor = reactor
         self._folder = folder
         self._database = database
-        self._parts = _build(config, reactor, folder.secret(), database)
+        self._parts = _build(self._settings, reactor, folder.secret(), database)
         self._ports: list[IListeningPort] = []
-        waits = [route.save_idle_seconds for route in config.routes if route.save_idle_seconds]
-        self._idle_saver = IdleSaver(self._parts.pool, reactor, min(waits, default=0.0))
+        self._idle_saver = IdleSaver(self._parts.pool, reactor)
 
     @property
     def addresses(self) -> list[IAddress]:
@@ -214,7 +216,7 @@ class GatewayService(Service):
         if self._ports:
             return
         try:
-            for description in self._config.gateway.listen:
+            for description in self._settings.config.gateway.listen:
                 self._listen(description)
         except CannotListenError:
             ports, self._ports = self._ports, []
@@ -244,6 +246,15 @@ class GatewayService(Service):
         )
         return listening
 
+    def reload(self, read: Config) -> None:
+        """
+        Put into force what of a configuration can change while the gateway runs.
+        """
+        self._settings.config, changed, stays = merged(self._settings.config, read)
+        self._log.info("read again; changed: {changed}", changed=", ".join(changed) or "nothing")
+        if stays:
+            self._log.warn("changed only by a restart: {stays}", stays=", ".join(stays))
+
     def stopService(self) -> Deferred[None]:
         """
         Drain, save, close.
@@ -257,13 +268,15 @@ class GatewayService(Service):
         for port in self._ports:
             await maybeDeferred(port.stopListening)
         await maybeDeferred(self._idle_saver.stopService)
-        parts, drain = self._parts, self._config.gateway.drain_seconds
+        parts, drain = self._parts, self._settings.config.gateway.drain_seconds
         slots = parts.pool.stop()
         if not await self._within(drain, parts.forward.idle()):
             self._log.warn("responses still run after {seconds:g} s: cut", seconds=drain)
             parts.forward.abort()
         # what is being written to disk gets the time that a control call has
-        saving = max(server.control_timeout_seconds for server in self._config.servers.values())
+        saving = max(
+            server.control_timeout_seconds for server in self._settings.config.servers.values()
+        )
         if not await self._within(saving, slots):
             self._log.warn("slots are not saved after {seconds:g} s", seconds=saving)
         for upstream in parts.upstreams.values():

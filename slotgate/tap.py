@@ -5,14 +5,17 @@ What ``twistd slotgate`` needs: its options and its service.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from twisted.application.service import IService
+from twisted.application.service import IService, MultiService
 from twisted.python.usage import CompleteFiles, Completions
 from twisted.python.usage import Options as _Options
 
 from slotgate.config import Config, ConfigError, load_config
+from slotgate.signals import Signals
 from slotgate.snapshots.database import IndexUnusable
 from slotgate.state import StateUnusable
 
@@ -29,14 +32,20 @@ class Options(_Options):
     compData = Completions(optActions={"config": CompleteFiles("*.toml")})
 
     config: Config
+    #: Reads it again.
+    load: Callable[[], Config]
 
     def postOptions(self) -> None:
         """
         Read the configuration, so that a mistake in it starts nothing.
         """
-        path = self["config"]
+        given = self["config"]
+        path = None if given is None else Path(given)
+        # a daemon has another working directory by the time it reads the file again
+        again = None if path is None else path.absolute()
+        self.load = partial(load_config, again)
         try:
-            self.config = load_config(None if path is None else Path(path))
+            self.config = load_config(path)
         except ConfigError as error:
             # a UsageError would print the usage around the line that matters
             sys.exit(str(error))
@@ -52,6 +61,10 @@ def makeService(options: Options) -> IService:
     from slotgate.service import make_service
 
     try:
-        return make_service(options.config, reactor)
+        gateway = make_service(options.config, reactor)
     except (StateUnusable, IndexUnusable) as error:
         sys.exit(str(error))
+    service = MultiService()
+    gateway.setServiceParent(service)
+    Signals(reactor, options.load, gateway.reload).setServiceParent(service)
+    return service

@@ -182,7 +182,7 @@ class IdleTests(SlotCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.saver = IdleSaver([self.slot], self.clock, 4.0)
+        self.saver = IdleSaver([self.slot], self.clock)
         self.saver.startService()
         self.addCleanup(self.saver.stopService)
 

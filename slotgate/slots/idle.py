@@ -15,22 +15,19 @@ from twisted.python.failure import Failure
 
 from slotgate.slots.slot import Slot
 
-#: The looks at the clock between two saves, at the least and at the most, in seconds.
-SHORTEST, LONGEST = 0.1, 1.0
+#: How often slots are looked for that are to be saved, in seconds.
+LOOK_SECONDS = 0.5
 
 
 class IdleSaver(Service):
     """
     Saves what had no request for as long as its route's ``save_idle_seconds``.
-
-    :param shortest: the shortest ``save_idle_seconds`` of all routes; 0: none has one.
     """
 
     _log = Logger()
 
-    def __init__(self, slots: Iterable[Slot], clock: IReactorTime, shortest: float) -> None:
+    def __init__(self, slots: Iterable[Slot], clock: IReactorTime) -> None:
         self._slots = slots
-        self._seconds = min(max(shortest / 4, SHORTEST), LONGEST) if shortest else 0.0
         self._loop = LoopingCall(self._look)
         self._loop.clock = clock
         self._ended: Deferred[LoopingCall] | None = None
@@ -38,8 +35,7 @@ class IdleSaver(Service):
     def startService(self) -> None:
         """Start to look."""
         super().startService()
-        if self._seconds:
-            self._ended = self._loop.start(self._seconds, now=False)
+        self._ended = self._loop.start(LOOK_SECONDS, now=False)
 
     def stopService(self) -> Deferred[None] | None:
         """

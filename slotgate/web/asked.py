@@ -9,8 +9,9 @@ from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
 from slotgate import prompts
-from slotgate.config import Config, Route
+from slotgate.config import Route
 from slotgate.identity import NOBODY, Identified, identify
+from slotgate.reloading import Settings
 from slotgate.routes import policy_of, route_for, upstream_model
 from slotgate.sessions import Session, SessionKey
 from slotgate.slots.choice import Want
@@ -40,7 +41,7 @@ class Asked:
 class Understanding:
     """Reads generation requests by the configuration."""
 
-    _config: Config
+    _settings: Settings
     _clients: Clients
     _told: set[str] = field(factory=set, init=False)
     _log: Logger = field(factory=Logger, init=False)
@@ -57,7 +58,7 @@ class Understanding:
             generation = parse(path, body_of(request))
         except MalformedRequest as error:
             raise Rejected(400, str(error)) from error
-        found = route_for(self._config, generation.model)
+        found = route_for(self._settings.config, generation.model)
         if found is None:
             raise Rejected(404, f"no route serves the model {generation.model!r}")
         route, name = found
@@ -81,7 +82,7 @@ class Understanding:
             request.requestHeaders,
             generation.fields,
             generation.system_prompt,
-            self._config.identity,
+            self._settings.config.identity,
         )
         if identified.refused and identified.refused not in self._told:
             if len(self._told) < _MAX_TOLD:

@@ -10,6 +10,7 @@ from attrs import frozen
 from twisted.web.http_headers import Headers
 
 from slotgate.config import Client
+from slotgate.reloading import Settings
 from slotgate.web.rejected import Rejected
 
 
@@ -17,12 +18,12 @@ from slotgate.web.rejected import Rejected
 class Clients:
     """The ``[[clients]]`` of the configuration."""
 
-    _clients: tuple[Client, ...]
+    _settings: Settings
 
     @property
     def have_keys(self) -> bool:
         """Whether requests are asked for a key."""
-        return bool(self._clients)
+        return bool(self._settings.config.clients)
 
     def owner(self, headers: Headers) -> Client | None:
         """
@@ -31,11 +32,12 @@ class Clients:
         :returns: ``None`` where no keys are asked for.
         :raises Rejected: no key, or nobody's.
         """
-        if not self._clients:
+        clients = self._settings.config.clients
+        if not clients:
             return None
         presented = _presented(headers)
         found = None
-        for client in self._clients:
+        for client in clients:
             # all of them, so that the time taken tells nothing about a match
             if any(hmac.compare_digest(key, client.key.encode()) for key in presented):
                 found = client

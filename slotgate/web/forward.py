@@ -14,6 +14,7 @@ from twisted.web.http import Request
 from twisted.web.iweb import IRequest
 
 from slotgate.config import Server
+from slotgate.reloading import Settings
 from slotgate.web.headers import request_headers
 from slotgate.web.relay import Ended, relay
 from slotgate.web.upstream import Upstream
@@ -25,8 +26,7 @@ class Forward:
 
     _upstreams: Mapping[str, Upstream]
     _clock: IReactorTime
-    #: A client that reads nothing for this long is cut, in seconds.
-    _stall_seconds: float
+    _settings: Settings
     _running: set[IRequest] = field(factory=set, init=False)
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
 
@@ -58,7 +58,7 @@ class Forward:
                 request,
                 response,
                 clock=self._clock,
-                stall_seconds=self._stall_seconds,
+                stall_seconds=self._settings.config.gateway.stall_seconds,
                 silence_seconds=server.read_timeout_seconds,
                 observe=observe,
                 added=added,

@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
-from slotgate.config import Config
+from slotgate.reloading import Settings
 from slotgate.slots.choice import End, Verdict
 from slotgate.slots.lease import Lease, QueueFull, Stopping
 from slotgate.slots.pool import SlotPool
@@ -29,7 +29,7 @@ RETRY_AFTER_SECONDS = 5
 class Generations:
     """Answers the requests that use a slot."""
 
-    _config: Config
+    _settings: Settings
     _understanding: Understanding
     _pool: SlotPool
     _forward: Forward
@@ -92,7 +92,7 @@ class Generations:
             "X-Slotgate-Source": asked.source,
             "X-Slotgate-Cache": verdict.value,
         }
-        server = self._config.servers[asked.route.server]
+        server = self._settings.config.servers[asked.route.server]
         ended, status = await self._forward(request, server, body, told, ends)
         if ended is not Ended.COMPLETE or ends.failed():
             return End.CUT

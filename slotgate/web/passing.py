@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from attrs import define
 from twisted.web.iweb import IRequest
 
-from slotgate.config import Config, Server
+from slotgate.config import Server
+from slotgate.reloading import Settings
 from slotgate.routes import route_for
 from slotgate.slots.choice import End, Want
 from slotgate.slots.lease import QueueFull, Stopping
@@ -29,7 +30,7 @@ _PUBLIC = frozenset({"/health", "/v1/health"})
 class Passing:
     """Relays what uses no slot, as it is."""
 
-    _config: Config
+    _settings: Settings
     _clients: Clients
     _pool: SlotPool
     _forward: Forward
@@ -79,9 +80,10 @@ class Passing:
 
     def _server_for(self, fields: Mapping[str, object]) -> Server:
         model = fields.get("model")
-        found = route_for(self._config, model if isinstance(model, str) else None)
-        route = self._config.routes[0] if found is None else found[0]
-        return self._config.servers[route.server]
+        config = self._settings.config
+        found = route_for(config, model if isinstance(model, str) else None)
+        route = config.routes[0] if found is None else found[0]
+        return config.servers[route.server]
 
 
 def _object(body: bytes) -> Mapping[str, object]:
