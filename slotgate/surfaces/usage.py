@@ -46,9 +46,10 @@ class Ends:
         return usage_in(b"".join((self._head, *self._chunks)))
 
     def failed(self) -> bool:
-        """Whether the body ends in an error, as a stream's does that breaks after its start."""
-        tail = b"".join(self._chunks)
-        return any(True for _ in _objects(_ERROR, tail)) and usage_in(tail) is None
+        """
+        Whether a body without counts has an error at its end, as a stream that breaks off has.
+        """
+        return any(True for _ in _objects(_ERROR, b"".join(self._chunks)))
 
 
 def usage_in(body: bytes) -> Usage | None:

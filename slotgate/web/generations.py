@@ -26,6 +26,19 @@ RETRY_AFTER_SECONDS = 5
 
 
 @define
+class _Course:
+    """A request that has a lease, and how it goes."""
+
+    asked: Asked
+    lease: Lease
+    #: When it came, and how long it waited for its lease, in seconds.
+    began: float
+    waited: float
+    ends: Ends = field(factory=Ends)
+    end: End = End.UNSENT
+
+
+@define
 class Generations:
     """Answers the requests that use a slot."""
 
@@ -50,30 +63,42 @@ class Generations:
             await self._relay(request, asked, asked.generation.raw, Verdict.BYPASS, Ends())
             return
         lease = await self._lease(slot, asked)
-        waited = self._clock.seconds() - began
-        ends, end = Ends(), End.UNSENT
+        course = _Course(asked, lease, began, self._clock.seconds() - began)
         try:
             body = body_for(asked.generation, lease.slot_id, asked.model)
-            end = End.CUT
-            end = await self._relay(request, asked, body, lease.verdict, ends)
+            course.end = End.CUT
+            course.end = await self._relay(request, asked, body, lease.verdict, course.ends)
         finally:
-            usage = ends.usage() if end is End.COMPLETE else None
-            lease.release(end, usage)
-            self._log.info(
-                "{session} ({source}) on {route}: {cache}, {end};"
-                " {read} tokens read, {reused} reused, {generated} generated;"
-                " waited {waited:.2f} s of {seconds:.2f} s",
-                session=_shown(asked),
-                source=asked.source,
-                route=asked.route.model,
-                cache=lease.verdict.value,
-                end=end.value,
-                read=usage.read if usage else None,
-                reused=usage.reused if usage else None,
-                generated=usage.generated if usage else None,
-                waited=waited,
-                seconds=self._clock.seconds() - began,
-            )
+            if course.end is End.COMPLETE:
+                # two turns of the reactor: the first one hands the answer to the kernel, and the
+                # client need not wait for our book-keeping
+                self._clock.callLater(0, self._clock.callLater, 0, self._over, course)
+            else:
+                self._over(course)
+
+    def _over(self, course: _Course) -> None:
+        """Give the lease back, and tell in one line how the request went."""
+        end, usage = course.end, None
+        if end is End.COMPLETE:
+            usage = course.ends.usage()
+            if usage is None and course.ends.failed():
+                end = End.CUT
+        course.lease.release(end, usage)
+        self._log.info(
+            "{session} ({source}) on {route}: {cache}, {end};"
+            " {read} tokens read, {reused} reused, {generated} generated;"
+            " waited {waited:.2f} s of {seconds:.2f} s",
+            session=_shown(course.asked),
+            source=course.asked.source,
+            route=course.asked.route.model,
+            cache=course.lease.verdict.value,
+            end=end.value,
+            read=usage.read if usage else None,
+            reused=usage.reused if usage else None,
+            generated=usage.generated if usage else None,
+            waited=course.waited,
+            seconds=self._clock.seconds() - course.began,
+        )
 
     async def _lease(self, slot: Slot, asked: Asked) -> Lease:
         try:
@@ -94,7 +119,7 @@ class Generations:
         }
         server = self._settings.config.servers[asked.route.server]
         ended, status = await self._forward(request, server, body, told, ends)
-        if ended is not Ended.COMPLETE or ends.failed():
+        if ended is not Ended.COMPLETE:
             return End.CUT
         return End.COMPLETE if status == 200 else End.REFUSED
 
