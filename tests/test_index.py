@@ -1,0 +1,260 @@
+"""The index: in memory for what it promises, on disk for what survives."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from attrs import evolve
+from doubles import MemoryDatabase
+from gateway import CLOCK
+from processes import ProcessCase
+from twisted.enterprise.adbapi import ConnectionPool
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from slotgate import service
+from slotgate.config import load_config
+from slotgate.sessions import SessionKey
+from slotgate.snapshots.index import (
+    SCHEMA_VERSION,
+    Index,
+    IndexUnusable,
+    Snapshot,
+    open_database,
+)
+from slotgate.state import StateUnusable
+
+T = TypeVar("T")
+
+
+def snapshot(session: str, generation: int = 1, client: str = "", **fields: object) -> Snapshot:
+    given = {
+        "client": client,
+        "route": "*",
+        "session": session,
+        "server": "local",
+        "slot": 0,
+        "file": f"{client}{session}.{generation}",
+        "generation": generation,
+        "tokens": 100,
+        "size": 136,
+        "source": "header:x-session-id",
+        "created": 1.5,
+        "used": 2.5,
+    }
+    return Snapshot(**{**given, **fields})  # type: ignore[arg-type]
+
+
+class IndexTests(SynchronousTestCase):
+    """One record per session."""
+
+    def setUp(self) -> None:
+        self.index = Index(MemoryDatabase())
+
+    def run_now(self, work: Coroutine[Any, Any, T]) -> T:
+        result: T = self.successResultOf(Deferred.fromCoroutine(work))
+        return result
+
+    def commit(self, *snapshots: Snapshot) -> None:
+        for one in snapshots:
+            self.run_now(self.index.commit(one))
+
+    def found(self, session: str, client: str | None = None, route: str = "*") -> Snapshot | None:
+        return self.run_now(self.index.find(SessionKey(client, route, session)))
+
+    def all(self) -> list[Snapshot]:
+        return self.run_now(self.index.all())
+
+    def test_what_is_committed_is_found_as_it_was(self) -> None:
+        made = snapshot("é ' \" -- 名", created=1764525600.123456, size=2**40, used=0.1)
+        self.commit(made)
+        self.assertEqual(self.found("é ' \" -- 名"), made)
+        self.assertEqual(made.key, SessionKey(None, "*", "é ' \" -- 名"))
+
+    def test_a_session_without_a_record_is_not_found(self) -> None:
+        self.commit(snapshot("A"))
+        self.assertIsNone(self.found("a"))
+        self.assertIsNone(self.found("A%"))
+
+    def test_the_same_id_of_another_client_or_route_is_another_session(self) -> None:
+        mine, yours = snapshot("A", client="me"), snapshot("A", client="you")
+        elsewhere = snapshot("A", client="me", route="other", file="f")
+        self.commit(mine, yours, elsewhere)
+        self.assertEqual(self.found("A", "me"), mine)
+        self.assertEqual(self.found("A", "you"), yours)
+        self.assertEqual(self.found("A", "me", "other"), elsewhere)
+        self.assertIsNone(self.found("A"))
+
+    def test_the_last_commit_of_a_session_counts(self) -> None:
+        self.commit(snapshot("A"), snapshot("B"), snapshot("A", 2))
+        self.assertEqual(self.found("A"), snapshot("A", 2))
+        self.assertEqual(len(self.all()), 2)
+
+    def test_a_file_has_one_record(self) -> None:
+        self.commit(snapshot("A", file="same"), snapshot("B", file="same"))
+        self.assertEqual([one.session for one in self.all()], ["B"])
+
+    def test_two_servers_may_have_files_of_one_name(self) -> None:
+        self.commit(snapshot("A", file="same"), snapshot("B", file="same", server="far"))
+        self.assertEqual(len(self.all()), 2)
+
+    def test_all_begins_with_the_one_used_longest_ago(self) -> None:
+        self.commit(snapshot("A", used=2.0), snapshot("B", used=3.0), snapshot("C", used=1.0))
+        self.assertEqual([one.session for one in self.all()], ["C", "A", "B"])
+        self.run_now(self.index.touch(snapshot("C", used=1.0), 4.0))
+        self.assertEqual([one.session for one in self.all()], ["A", "B", "C"])
+        self.assertEqual(self.found("C"), snapshot("C", used=4.0))
+
+    def test_forgetting_an_old_file_leaves_the_new_record(self) -> None:
+        self.commit(snapshot("A"), snapshot("A", 2))
+        self.run_now(self.index.forget(snapshot("A")))
+        self.assertEqual(self.found("A"), snapshot("A", 2))
+        self.run_now(self.index.forget(snapshot("A", 2)))
+        self.assertIsNone(self.found("A"))
+
+    def test_forgetting_leaves_the_file_of_that_name_on_another_server(self) -> None:
+        far = snapshot("B", file="same", server="far")
+        self.commit(snapshot("A", file="same"), far)
+        self.run_now(self.index.forget(snapshot("A", file="same")))
+        self.assertEqual(self.all(), [far])
+
+
+def unusable(path: Path) -> str:
+    """What an operator reads about an index that can not be used."""
+    with pytest.raises(IndexUnusable) as error:
+        open_database(None, path)
+    line = str(error.value)
+    assert "\n" not in line
+    return line
+
+
+def test_an_index_of_another_version_is_named_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    connection.close()
+    line = unusable(path)
+    assert line.startswith(f"{path}: version {SCHEMA_VERSION + 1} of the index")
+    assert f"reads {SCHEMA_VERSION};" in line
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
+    connection.close()
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    path.write_bytes(b"something else altogether" * 100)
+    assert unusable(path) == f"{path}: file is not a database"
+    assert path.read_bytes() == b"something else altogether" * 100
+
+
+def test_a_path_that_can_not_be_opened_is_named(tmp_path: Path) -> None:
+    assert unusable(tmp_path) == f"{tmp_path}: unable to open database file"
+
+
+def test_somebody_elses_table_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE snapshots (other)")
+    connection.close()
+    assert unusable(path) == f"{path}: table snapshots already exists"
+
+
+COMMITS = """
+import sys
+from attrs import evolve
+from pathlib import Path
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from slotgate.snapshots.index import Index, Snapshot, open_database
+
+async def commit():
+    index = Index(open_database(reactor, Path("index.sqlite")))
+    first = Snapshot("", "*", "", "local", 0, "", 1, 100, 136, "default", 0.0, 0.0)
+    for number in range(100000):
+        await index.commit(evolve(first, session=str(number), file=f"f{number}"))
+        print("committed", number, flush=True)
+
+reactor.callWhenRunning(lambda: Deferred.fromCoroutine(commit()))
+reactor.run()
+"""
+
+
+class DatabaseTests(ProcessCase):
+    """The database on disk, through adbapi's thread."""
+
+    def open(self) -> Index:
+        """Open the index in the test's folder."""
+        database = open_database(CLOCK, self.folder / "index.sqlite")
+        self.addCleanup(database.close)
+        return Index(database)
+
+    async def test_records_are_there_after_closing(self) -> None:
+        database = open_database(CLOCK, self.folder / "index.sqlite")
+        await Index(database).commit(snapshot("A"))
+        database.close()
+        self.assertEqual(await self.open().all(), [snapshot("A")])
+
+    async def test_a_kill_loses_nothing_that_was_committed(self) -> None:
+        program = self.run_program(sys.executable, "-c", COMMITS)
+        await program.says("committed 50\n")
+        program.send("KILL")
+        await program.gone
+        last = int(program.output.split()[-1]) if program.output.endswith("\n") else 50
+        sessions = {int(one.session) for one in await self.open().all()}
+        self.assertLessEqual(set(range(last + 1)), sessions)
+        self.assertLessEqual(len(sessions), last + 2)
+
+    async def test_an_operator_may_read_while_a_record_is_written(self) -> None:
+        index = self.open()
+        await index.commit(snapshot("A"))
+        reader = sqlite3.connect(self.folder / "index.sqlite")
+        self.addCleanup(reader.close)
+        reader.execute("BEGIN")
+        count = "SELECT count(*) FROM snapshots"
+        self.assertEqual(reader.execute(count).fetchone(), (1,))
+        await index.commit(snapshot("B"))
+        self.assertEqual(reader.execute(count).fetchone(), (1,), "the reader's own moment")
+        reader.execute("COMMIT")
+        self.assertEqual(reader.execute(count).fetchone(), (2,))
+
+    async def test_a_failed_transaction_leaves_the_record_before(self) -> None:
+        index = self.open()
+        await index.commit(snapshot("A"))
+        bad = evolve(snapshot("A", 2), size=None)  # type: ignore[arg-type]
+        await self.assertFailure(Deferred.fromCoroutine(index.commit(bad)), sqlite3.IntegrityError)
+        self.assertEqual(await index.all(), [snapshot("A")])
+
+    async def test_statements_keep_their_order(self) -> None:
+        index = self.open()
+        commits = [Deferred.fromCoroutine(index.commit(snapshot("A", n))) for n in range(1, 30)]
+        found = await index.find(SessionKey(None, "*", "A"))
+        self.assertEqual(found, snapshot("A", 29))
+        for commit in commits:
+            self.assertTrue(commit.called)
+
+    async def test_a_gateway_that_can_not_be_built_lets_go_of_everything(self) -> None:
+        await self.pause(0)  # the reactor runs, so that a pool starts its thread at once
+        databases: list[ConnectionPool] = []
+
+        def opened(reactor: object, path: Path) -> ConnectionPool:
+            database = open_database(reactor, path)
+            databases.append(database)
+            self.addCleanup(lambda: database.running and database.close())
+            return database
+
+        self.patch(service, "open_database", opened)
+        config = load_config(self.write_config(), {})
+        key = self.folder / "state" / "secret.key"
+        key.parent.mkdir()
+        key.write_bytes(b"short")
+        for _ in range(2):
+            # the second time it would say that another slotgate uses the folder
+            with self.assertRaisesRegex(StateUnusable, "damaged"):
+                service.make_service(config, CLOCK)
+        self.assertEqual([database.running for database in databases], [False, False])
