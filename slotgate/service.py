@@ -19,7 +19,6 @@ from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.server import Site
 from zope.interface import implementer
 
 from slotgate.config import Config
@@ -38,16 +37,22 @@ from slotgate.snapshots.index import Index
 from slotgate.snapshots.reconciling import reconcile
 from slotgate.snapshots.store import Snapshots
 from slotgate.state import StateFolder
+from slotgate.web._session_finding import Finding
 from slotgate.web.app import make_app
 from slotgate.web.asked import Understanding
 from slotgate.web.clients import Clients
+from slotgate.web.connections import Connections
 from slotgate.web.forward import Forward
 from slotgate.web.generations import Generations
 from slotgate.web.limits import limited_site
 from slotgate.web.passing import Passing
+from slotgate.web.sessions import Sessions
 from slotgate.web.upstream import Upstream
 
 _T = TypeVar("_T")
+
+#: What a client gets at the least to read what was written to it before we stop, in seconds.
+LAST_BYTES_SECONDS = 1.0
 
 
 def make_service(config: Config, reactor: Any) -> GatewayService:
@@ -62,13 +67,17 @@ def make_service(config: Config, reactor: Any) -> GatewayService:
     """
     folder = StateFolder(config.gateway.state_dir)
     folder.open()
+    database = None
     try:
         path = folder.path / "index.sqlite"
-        with opened(path) as database:
+        with opened(path) as direct:
             # before anybody can save: a file that is being written has no record yet
-            _at_once(reconcile(Index(database), config.servers.values()))
-        return GatewayService(config, reactor, folder, connect(reactor, path))
+            _at_once(reconcile(Index(direct), config.servers.values()))
+        database = connect(reactor, path)
+        return GatewayService(config, reactor, folder, database)
     except BaseException:
+        if database is not None:
+            database.close()
         folder.close()
         raise
 
@@ -89,7 +98,7 @@ class _Parts:
     controls: Mapping[str, ControlConnection]
     pool: SlotPool
     forward: Forward
-    site: Site
+    connections: Connections
 
 
 def _build(settings: Settings, reactor: Any, secret: bytes, database: ConnectionPool) -> _Parts:
@@ -98,16 +107,18 @@ def _build(settings: Settings, reactor: Any, secret: bytes, database: Connection
     controls = {
         name: control_connection(reactor, server) for name, server in config.servers.items()
     }
-    pool = _slots(config, reactor, controls, secret, Index(database))
+    index = Index(database)
+    pool = _slots(config, reactor, controls, secret, index)
     clients = Clients(settings)
     forward = Forward(upstreams, reactor, settings)
     understanding = Understanding(settings, clients)
     generations = Generations(settings, understanding, pool, forward, reactor)
     passing = Passing(settings, clients, pool, forward)
-    app = make_app(generations.answer, passing.slot_call, passing.answer)
+    sessions = Sessions(clients, pool, index, Finding(settings, pool, index))
+    app = make_app(generations.answer, passing.slot_call, sessions.answer, passing.answer)
     max_body = int(config.gateway.max_body_mib * 1024 * 1024)
     site = limited_site(app.resource(), reactor, max_body)
-    return _Parts(upstreams, controls, pool, forward, site)
+    return _Parts(upstreams, controls, pool, forward, Connections(site))
 
 
 def _slots(
@@ -242,7 +253,7 @@ class GatewayService(Service):
 
     def _endpoint(self, description: str) -> Deferred[IListeningPort]:
         listening: Deferred[IListeningPort] = serverFromString(self._reactor, description).listen(
-            self._parts.site
+            self._parts.connections
         )
         return listening
 
@@ -269,6 +280,7 @@ class GatewayService(Service):
             await maybeDeferred(port.stopListening)
         await maybeDeferred(self._idle_saver.stopService)
         parts, drain = self._parts, self._settings.config.gateway.drain_seconds
+        began = self._reactor.seconds()
         slots = parts.pool.stop()
         if not await self._within(drain, parts.forward.idle()):
             self._log.warn("responses still run after {seconds:g} s: cut", seconds=drain)
@@ -279,6 +291,12 @@ class GatewayService(Service):
         )
         if not await self._within(saving, slots):
             self._log.warn("slots are not saved after {seconds:g} s", seconds=saving)
+        # a slow client has not read all yet of what was written to it
+        left = max(drain - (self._reactor.seconds() - began), LAST_BYTES_SECONDS)
+        if not await self._within(left, parts.connections.close()):
+            self._log.warn("clients have not read all of their answers: cut")
+            for connection in list(parts.connections.protocols):
+                connection.abortConnection()
         for upstream in parts.upstreams.values():
             await upstream.close()
         for control in parts.controls.values():

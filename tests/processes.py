@@ -25,7 +25,7 @@ from slotgate.testing.real import RealServer, RealServerOptions
 #: Where this environment's commands are.
 BIN = Path(sys.executable).parent
 LISTENS = r"slotgate listens on IPv4Address\(.*port=(\d+)\)"
-Signal = Literal["TERM", "INT", "KILL"]
+Signal = Literal["TERM", "INT", "KILL", "HUP"]
 
 
 class Program(ProcessProtocol):

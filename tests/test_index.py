@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 from attrs import evolve
-from doubles import MemoryDatabase
+from doubles import memory_database
 from gateway import CLOCK
 from processes import ProcessCase
 from twisted.enterprise.adbapi import ConnectionPool
@@ -20,13 +20,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from slotgate import service
 from slotgate.config import load_config
 from slotgate.sessions import SessionKey
-from slotgate.snapshots.index import (
-    SCHEMA_VERSION,
-    Index,
-    IndexUnusable,
-    Snapshot,
-    open_database,
-)
+from slotgate.snapshots.database import SCHEMA_VERSION, IndexUnusable, connect, opened
+from slotgate.snapshots.index import Index
+from slotgate.snapshots.records import Snapshot
 from slotgate.state import StateUnusable
 
 T = TypeVar("T")
@@ -43,6 +39,11 @@ def snapshot(session: str, generation: int = 1, client: str = "", **fields: obje
         "generation": generation,
         "tokens": 100,
         "size": 136,
+        "checksum": "",
+        "model": "model.gguf",
+        "model_file": "",
+        "build": "b1",
+        "beginning": "",
         "source": "header:x-session-id",
         "created": 1.5,
         "used": 2.5,
@@ -54,7 +55,7 @@ class IndexTests(SynchronousTestCase):
     """One record per session."""
 
     def setUp(self) -> None:
-        self.index = Index(MemoryDatabase())
+        self.index = Index(memory_database())
 
     def run_now(self, work: Coroutine[Any, Any, T]) -> T:
         result: T = self.successResultOf(Deferred.fromCoroutine(work))
@@ -124,10 +125,16 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(self.all(), [far])
 
 
+def open_database(path: Path) -> ConnectionPool:
+    """The database as a gateway opens it."""
+    with opened(path):
+        return connect(CLOCK, path)
+
+
 def unusable(path: Path) -> str:
     """What an operator reads about an index that can not be used."""
-    with pytest.raises(IndexUnusable) as error:
-        open_database(None, path)
+    with pytest.raises(IndexUnusable) as error, opened(path):
+        raise AssertionError("it was opened")
     line = str(error.value)
     assert "\n" not in line
     return line
@@ -171,11 +178,17 @@ from attrs import evolve
 from pathlib import Path
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from slotgate.snapshots.index import Index, Snapshot, open_database
+from slotgate.snapshots.database import connect, opened
+from slotgate.snapshots.index import Index
+from slotgate.snapshots.records import Snapshot
 
 async def commit():
-    index = Index(open_database(reactor, Path("index.sqlite")))
-    first = Snapshot("", "*", "", "local", 0, "", 1, 100, 136, "default", 0.0, 0.0)
+    path = Path("index.sqlite")
+    with opened(path):
+        index = Index(connect(reactor, path))
+    first = Snapshot(
+        "", "*", "", "local", 0, "", 1, 100, 136, "", "m", "", "b1", "", "default", 0.0, 0.0
+    )
     for number in range(100000):
         await index.commit(evolve(first, session=str(number), file=f"f{number}"))
         print("committed", number, flush=True)
@@ -190,12 +203,12 @@ class DatabaseTests(ProcessCase):
 
     def open(self) -> Index:
         """Open the index in the test's folder."""
-        database = open_database(CLOCK, self.folder / "index.sqlite")
+        database = open_database(self.folder / "index.sqlite")
         self.addCleanup(database.close)
         return Index(database)
 
     async def test_records_are_there_after_closing(self) -> None:
-        database = open_database(CLOCK, self.folder / "index.sqlite")
+        database = open_database(self.folder / "index.sqlite")
         await Index(database).commit(snapshot("A"))
         database.close()
         self.assertEqual(await self.open().all(), [snapshot("A")])
@@ -242,13 +255,13 @@ class DatabaseTests(ProcessCase):
         await self.pause(0)  # the reactor runs, so that a pool starts its thread at once
         databases: list[ConnectionPool] = []
 
-        def opened(reactor: object, path: Path) -> ConnectionPool:
-            database = open_database(reactor, path)
+        def connected(reactor: object, path: Path) -> ConnectionPool:
+            database = connect(reactor, path)
             databases.append(database)
             self.addCleanup(lambda: database.running and database.close())
             return database
 
-        self.patch(service, "open_database", opened)
+        self.patch(service, "connect", connected)
         config = load_config(self.write_config(), {})
         key = self.folder / "state" / "secret.key"
         key.parent.mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import sys
 from typing import Any, cast
 
@@ -204,6 +205,67 @@ class StopTests(ProcessCase):
     async def test_sigint_too(self) -> None:
         await self.stop_in_mid_stream("INT", -2)
 
+    async def test_who_waits_for_the_slot_is_told_that_the_gateway_stops(self) -> None:
+        llama = await self.start_llama()
+        self.write_config(llama.url)
+        gateway = await self.start_twistd()
+        await self.two_turns()
+        stream = await self.stream()
+        waiting = await self.connect()
+        waiting.post(CHAT, {"messages": self.a.messages, "max_tokens": 4000, "ignore_eos": True})
+        await self.get("/health")  # the gateway has read the request before
+        gateway.send("TERM")
+        await waiting.heard(b"slotgate is stopping")
+        await gateway.exited
+        self.assertIn(b"data: [DONE]", stream.received[-40:])
+        self.assertTrue(waiting.received.startswith(b"HTTP/1.1 503"))
+
+    async def test_the_second_signal_ends_it_at_once(self) -> None:
+        llama = await self.start_llama()
+        self.write_config(llama.url)
+        gateway = await self.start_twistd()
+        await self.two_turns()
+        caller = await self.connect()
+        body = {"messages": self.b.messages, "max_tokens": 6000, "ignore_eos": True}
+        caller.post(CHAT, {**body, "stream": True}, {"X-Session-ID": "B"})
+        await caller.heard(b"delta")
+        gateway.send("TERM")
+        await gateway.says("Received SIGTERM")
+        await gateway.says("Port")
+        gateway.send("TERM")
+        self.assertEqual(await gateway.exited, -15)
+        self.assertNotIn(b"data: [DONE]", caller.received)
+
+    async def test_sigterm_after_a_restart_finds_what_it_left(self) -> None:
+        llama = await self.start_llama()
+        self.write_config(llama.url)
+        gateway = await self.start_twistd()
+        await self.two_turns()
+        gateway.send("TERM")
+        await gateway.exited
+        again = await self.start_twistd()
+        answer = await self.b.turn()
+        self.assertEqual(answer.cache, "resident")
+        self.assertNotIn("restore", again.output)
+
+    async def test_a_kill_with_nothing_running_loses_nothing_that_the_slot_holds(self) -> None:
+        llama = await self.start_llama()
+        self.write_config(llama.url)
+        gateway = await self.start_twistd()
+        await self.two_turns()
+        await self.remembers("B")
+        gateway.send("KILL")
+        await gateway.exited
+        await self.start_twistd()
+        self.assertEqual((await self.b.turn()).cache, "resident")
+
+    async def remembers(self, session: str) -> None:
+        """Wait until the index says that the slot holds a session."""
+        index = sqlite3.connect(self.folder / "state" / "index.sqlite")
+        self.addCleanup(index.close)
+        while index.execute("SELECT session FROM left_in_slots").fetchall() != [(session,)]:
+            await self.pause(0.02)
+
     async def test_a_kill_at_any_moment_loses_no_snapshot(self) -> None:
         llama = await self.start_llama()
         self.write_config(llama.url)
@@ -256,6 +318,28 @@ class StopTests(ProcessCase):
 
 
 @implementer(IPullProducer)
+class ReloadTests(ProcessCase):
+    """SIGHUP reads the configuration again."""
+
+    async def test_what_can_change_changes_and_what_can_not_is_named(self) -> None:
+        self.write_config()
+        gateway = await self.start_twistd()
+        self.write_config("http://127.0.0.1:8", more="[identity]\nsystem_prompt = false")
+        gateway.send("HUP")
+        await gateway.says("read again; changed: identity")
+        await gateway.says("changed only by a restart: servers")
+        self.assertEqual((await self.get("/health")).status, 502)
+
+    async def test_a_mistake_changes_nothing(self) -> None:
+        file = self.write_config()
+        gateway = await self.start_twistd()
+        file.write_text("[gateway]\nlisten = 5")
+        gateway.send("HUP")
+        await gateway.says(r"slotgate.toml: gateway.listen: expected a list, got 5")
+        await gateway.says("the configuration stays as it was")
+        self.assertEqual((await self.get("/health")).status, 502)
+
+
 class Burst(Protocol):
     """
     A server that answers with 300 MB as fast as they are taken.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from doubles import MemoryDatabase, at_once, snapshots
+from doubles import at_once, memory_database, snapshots
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -16,12 +16,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from slotgate.sessions import Session, SessionKey
+from slotgate.sessions import Policy, Session, SessionKey
 from slotgate.snapshots.files import Folder
-from slotgate.snapshots.index import Index, Snapshot
+from slotgate.snapshots.fingerprints import Fingerprint
+from slotgate.snapshots.index import Index
+from slotgate.snapshots.records import Snapshot
 from slotgate.snapshots.store import Snapshots
 
 T = TypeVar("T")
+
+SERVER = Fingerprint("model.gguf", "", "b1")
 
 
 def now(work: Coroutine[Any, Any, T]) -> T:
@@ -35,7 +39,7 @@ def now(work: Coroutine[Any, Any, T]) -> T:
 
 
 def session(name: str, client: str | None = None, route: str = "*") -> Session:
-    return Session(SessionKey(client, route, name), "header:x-session-id", 64)
+    return Session(SessionKey(client, route, name), "header:x-session-id", Policy(64))
 
 
 class Saver:
@@ -44,7 +48,7 @@ class Saver:
     def __init__(self, folder: Path | None) -> None:
         self.clock = Clock()
         self.clock.advance(1000)
-        self.database = MemoryDatabase()
+        self.database = memory_database()
         self.path = folder
         self.store = snapshots(
             self.clock, None if folder is None else Folder(folder), self.database
@@ -63,7 +67,7 @@ class Saver:
         :param said: bytes that the server says it wrote.
         """
         previous = self.find(name)
-        planned = self.store.next_save(session(name), previous, 0)
+        planned = self.store.next_save(session(name), previous, 0, SERVER)
         if self.path is not None:
             (self.path / planned.file).write_bytes(b"x" * size)
         said = size if said is None else said
@@ -127,7 +131,7 @@ def test_a_bad_first_save_leaves_nothing(saver: Saver) -> None:
 
 
 def test_a_file_that_was_not_written_is_not_kept(saver: Saver) -> None:
-    planned = saver.store.next_save(session("A"), None, 0)
+    planned = saver.store.next_save(session("A"), None, 0, SERVER)
     assert now(saver.store.commit(planned, 64, 100, None)) is None
     assert saver.find("A") is None
 
@@ -171,7 +175,7 @@ def test_without_sight_of_the_folder_a_bad_save_keeps_off_the_good_file(blind: S
     good = blind.save("A")
     assert good is not None
     for _ in range(3):
-        planned = blind.store.next_save(session("A"), blind.find("A"), 0)
+        planned = blind.store.next_save(session("A"), blind.find("A"), 0, SERVER)
         assert planned.file != good.file
         assert blind.save("A", tokens=0) is None
         assert blind.find("A") == good
@@ -201,21 +205,21 @@ def test_a_file_name_tells_a_stranger_nothing_about_the_session(saver: Saver) ->
     saved = saver.save("alice@example.org")
     assert saved is not None
     assert "alice" not in saved.file
-    elsewhere = Snapshots("local", Index(MemoryDatabase()), None, at_once, b"x", Clock())
-    planned = elsewhere.next_save(session("alice@example.org"), None, 0)
+    elsewhere = Snapshots("local", Index(memory_database()), None, at_once, b"x", Clock())
+    planned = elsewhere.next_save(session("alice@example.org"), None, 0, SERVER)
     assert planned.file != saved.file
 
 
 def test_32_hex_digits_stand_for_themselves_only_where_nobody_has_a_key(saver: Saver) -> None:
     digits = "0123456789abcdef" * 2
     plan = saver.store.next_save
-    assert digits in plan(session(digits), None, 0).file
-    assert digits not in plan(session(digits, "webui"), None, 0).file
+    assert digits in plan(session(digits), None, 0, SERVER).file
+    assert digits not in plan(session(digits, "webui"), None, 0, SERVER).file
 
 
 def test_clients_and_routes_never_share_a_file(saver: Saver) -> None:
     plans = [
-        saver.store.next_save(session("A", client, route), None, 0)
+        saver.store.next_save(session("A", client, route), None, 0, SERVER)
         for client in (None, "a", "b")
         for route in ("x", "y", "x/", "x:")
     ]
@@ -270,12 +274,12 @@ class Snapshotting(RuleBasedStateMachine):
 
     @rule(name=names)
     def be_killed_before_the_commit(self, name: str) -> None:
-        planned = self.saver.store.next_save(session(name), self.saver.find(name), 0)
+        planned = self.saver.store.next_save(session(name), self.saver.find(name), 0, SERVER)
         (self.path / planned.file).write_bytes(b"x" * 7)
 
     @rule(name=names)
     def be_killed_before_the_old_file_goes(self, name: str) -> None:
-        planned = self.saver.store.next_save(session(name), self.saver.find(name), 0)
+        planned = self.saver.store.next_save(session(name), self.saver.find(name), 0, SERVER)
         size = self.another_size()
         (self.path / planned.file).write_bytes(b"x" * size)
         saved = now(self.saver.store.commit(planned, 64, size, None))

@@ -5,8 +5,9 @@ One slot: its queue, its leases, and what it holds between them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from attrs import define, field
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -15,7 +16,7 @@ from twisted.python.failure import Failure
 from slotgate.llama.control import Control
 from slotgate.llama.errors import ControlError, Loading, Unreachable
 from slotgate.llama.wire import SlotStatus, Usage
-from slotgate.sessions import SessionKey
+from slotgate.sessions import Session, SessionKey
 from slotgate.slots.choice import End, Want, after_request, worth_saving
 from slotgate.slots.lease import Lease, QueueFull, Stopping
 from slotgate.slots.machine import (
@@ -33,6 +34,18 @@ from slotgate.slots.switch import Switch
 from slotgate.slots.usefulness import Usefulness
 from slotgate.slots.view import View
 from slotgate.snapshots.store import Snapshots
+
+_T = TypeVar("_T")
+
+
+@frozen
+class Erased:
+    """What went from a slot."""
+
+    #: What was in it, as far as we knew.
+    content: Content
+    #: How many tokens the server dropped.
+    tokens: int
 
 
 @define(eq=False)
@@ -61,10 +74,17 @@ class Slot:
     _stopping: bool = field(default=False, init=False)
     _recalled: bool = field(default=False, init=False)
     _used: float = field(default=0.0, init=False)
+    #: Whose cache is in the slot while the lock is held and the content therefore unknown.
+    _in_use_by: Session | None = field(default=None, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._switch = Switch(self.id, self._view, self._control, self._snapshots, self._usefulness)
+
+    @property
+    def server(self) -> str:
+        """The server's name in the configuration."""
+        return self._snapshots.server
 
     @property
     def content(self) -> Content:
@@ -75,6 +95,19 @@ class Slot:
     def state(self) -> str:
         """The name of the slot's state (:class:`~slotgate.slots.machine.SlotMachine`)."""
         return self._machine.state()
+
+    @property
+    def tenant(self) -> Session | None:
+        """
+        Whose cache is in the slot, as far as we know; that of the running lease if there is one.
+        """
+        content = self.content
+        return content.session if isinstance(content, Holding) else self._in_use_by
+
+    @property
+    def used(self) -> float:
+        """When the slot was used last, in seconds of its clock."""
+        return self._clock.seconds() if self._lock.locked else self._used
 
     @property
     def waiting(self) -> int:
@@ -101,6 +134,10 @@ class Slot:
         if self._lock.locked and self.waiting >= self._max_queue:
             raise QueueFull(f"{self.waiting} requests wait for {self.name}")
         await self._lock.acquire()
+        if self._stopping:
+            # those that waited end at once, and leave the time there is to the running ones
+            self._hand_over()
+            raise Stopping
         lease = Lease(want, self.id)
         ready: Deferred[None] = Deferred()
         # the slot's own: the client may go away at any time, the slot's work has to end in order
@@ -118,6 +155,7 @@ class Slot:
         content = await self._recall()
         try:
             status, content = await self._prepare(content, lease)
+            self._in_use_by = lease.want.session
             if not ready.called:
                 ready.callback(None)
             end, usage = await lease.ended()
@@ -170,13 +208,18 @@ class Slot:
         if not self._recalled:
             self._recalled = True
             content = await self._memory.left(self.id) or content
+        self._in_use_by = content.session if isinstance(content, Holding) else None
         return content
 
     def _leave(self, content: Content) -> None:
         """End a lease with this content in the slot."""
         put_back(self._machine, content)
+        self._in_use_by = None
         self._used = self._clock.seconds()
         self._memory.leave(self.id, content)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
         if self._lock.waiting:
             # one reactor turn each: above about 110 waiters that end at once the lock would
             # recurse until Python gives up, and stay locked for ever (twisted#9304)
@@ -202,17 +245,23 @@ class Slot:
             to stop waiting.
         """
         self._stopping = True
-        return self.save()
+        return self.save().addCallback(lambda _: None)
 
-    def save(self) -> Deferred[None]:
+    def save(self) -> Deferred[Content]:
         """
         Save what the slot holds, if that is not on disk, once the running lease has ended.
 
-        :returns: a Deferred that fires when nothing is left to save, or saving failed.
+        :returns: a Deferred that fires when nothing is left to save, or saving failed, with what
+            is in the slot then.
         """
-        return Deferred.fromCoroutine(self._alone(self._save))
 
-    def save_if_idle(self) -> Deferred[None] | None:
+        async def save(content: Content) -> tuple[Content, Content]:
+            kept = await self._save(content)
+            return kept, kept
+
+        return Deferred.fromCoroutine(self._alone(save))
+
+    def save_if_idle(self) -> Deferred[Content] | None:
         """
         Save what the slot holds if it had no request for as long as its route says.
 
@@ -226,14 +275,19 @@ class Slot:
             return None
         return self.save()
 
-    def erase(self) -> Deferred[None]:
+    def erase(self, may: Callable[[Content], bool] = lambda _: True) -> Deferred[Erased | None]:
         """
         Empty the slot, once the running lease has ended.
 
-        :returns: a Deferred that fires when it is empty; fails with a
+        :param may: whether what is in the slot then may go.
+        :returns: a Deferred that fires with what went, ``None`` when it may not; fails with a
             :class:`~slotgate.llama.errors.ControlError`.
         """
-        return Deferred.fromCoroutine(self._alone(self._erase))
+
+        async def erase(content: Content) -> tuple[Content, Erased | None]:
+            return await self._erase(content) if may(content) else (content, None)
+
+        return Deferred.fromCoroutine(self._alone(erase))
 
     def forget(self, key: SessionKey) -> Deferred[None]:
         """
@@ -242,26 +296,29 @@ class Slot:
         :returns: a Deferred that fires when the running lease has ended and that is done.
         """
 
-        async def forget(content: Content) -> Content:
+        async def forget(content: Content) -> tuple[Content, None]:
             if (snapshot := await self._snapshots.find(key)) is not None:
                 await self._snapshots.drop(snapshot, "deleted by a client")
             holds = isinstance(content, Holding) and content.session.key == key
-            return Unknown() if holds else content
+            return Unknown() if holds else content, None
 
         return Deferred.fromCoroutine(self._alone(forget))
 
-    async def _alone(self, work: Callable[[Content], Awaitable[Content]]) -> None:
+    async def _alone(self, work: Callable[[Content], Awaitable[tuple[Content, _T]]]) -> _T:
         """
         Do something with the slot while nobody has a lease.
 
         What is raised leaves the slot unknown.
+
+        :param work: gets what is in the slot, and returns what is in it afterwards.
         """
         await self._lock.acquire()
         content: Content = Unknown()
         try:
-            content = await work(await self._recall())
+            content, result = await work(await self._recall())
         finally:
             self._leave(content)
+        return result
 
     async def _save(self, content: Content) -> Content:
         if worth_saving(content) is None:
@@ -279,7 +336,11 @@ class Slot:
         except ControlError as error:
             return self._without_contact(error)
 
-    async def _erase(self, content: Content) -> Content:
+    async def _erase(self, content: Content) -> tuple[Content, Erased]:
+        if await self._view.asleep():
+            # it has dropped its slots, and a look would wake it for nothing
+            return Gone(), Erased(content, 0)
         await self._view.idle()
-        await self._control.erase(self.id)
-        return Empty()
+        tokens = await self._control.erase(self.id)
+        self._log.info("{slot}: {tokens} tokens erased for a client", slot=self.name, tokens=tokens)
+        return Empty(), Erased(content, tokens)
