@@ -23,7 +23,10 @@ def beginning(fields: Mapping[str, object]) -> str:
     Two requests with the same digest begin with the same tokens, up to about a quarter as many as
     :data:`BEGINNING_CHARACTERS`. A cache of one that does not help the other is no use at all.
     """
-    written = json.dumps([fields.get(part) for part in _PARTS if part in fields])
-    if len(written) < BEGINNING_CHARACTERS:
-        return ""
-    return hashlib.sha256(written[:BEGINNING_CHARACTERS].encode()).hexdigest()[:32]
+    written = ""
+    # piece by piece: a prompt can have megabytes
+    for piece in json.JSONEncoder().iterencode([fields[part] for part in _PARTS if part in fields]):
+        written += piece[:BEGINNING_CHARACTERS]
+        if len(written) >= BEGINNING_CHARACTERS:
+            return hashlib.sha256(written[:BEGINNING_CHARACTERS].encode()).hexdigest()[:32]
+    return ""

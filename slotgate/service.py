@@ -278,7 +278,7 @@ class GatewayService(Service):
     async def _stop(self) -> None:
         for port in self._ports:
             await maybeDeferred(port.stopListening)
-        await maybeDeferred(self._idle_saver.stopService)
+        self._idle_saver.stopService()
         parts, drain = self._parts, self._settings.config.gateway.drain_seconds
         began = self._reactor.seconds()
         slots = parts.pool.stop()

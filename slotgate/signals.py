@@ -33,9 +33,9 @@ class Signals(Service):
         self._load = load
         self._reload = reload
 
-    def startService(self) -> None:
-        """Listen for SIGHUP, which would kill the process."""
-        super().startService()
+    def privilegedStartService(self) -> None:
+        """Listen for SIGHUP, which would kill the process, before anybody knows that we run."""
+        super().privilegedStartService()
         # a handler runs between any two instructions: the work is the reactor's
         signal.signal(signal.SIGHUP, lambda *_: self._reactor.callFromThread(self._read_again))
 

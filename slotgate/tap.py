@@ -65,6 +65,6 @@ def makeService(options: Options) -> IService:
     except (StateUnusable, IndexUnusable) as error:
         sys.exit(str(error))
     service = MultiService()
-    gateway.setServiceParent(service)
     Signals(reactor, options.load, gateway.reload).setServiceParent(service)
+    gateway.setServiceParent(service)
     return service

@@ -57,6 +57,13 @@ class SlotCase(SynchronousTestCase):
         lease.release(end, usage if end is End.COMPLETE else None)
         return lease.verdict
 
+    def works(self, lease: Lease, content: str, tokens: int = 100) -> None:
+        """The server works on a lease's request, and its answer has begun."""
+        self.llama.request(content, tokens)
+        self.llama.busy = True
+        lease.working()
+        self.llama.busy = False
+
     def faults(self, action: str, *errors: ControlError) -> None:
         """The next calls of this kind fail."""
         self.llama.faults[action] = list(errors)

@@ -19,7 +19,7 @@ from slotgate.llama.errors import (
 )
 from slotgate.llama.wire import Usage
 from slotgate.slots.choice import End, Verdict, Want
-from slotgate.slots.lease import LeaseReleased, QueueFull, Stopping
+from slotgate.slots.lease import Lease, LeaseReleased, QueueFull, Stopping
 from slotgate.slots.view import IDLE_WAIT_SECONDS
 from slotgate.snapshots.files import Folder
 
@@ -130,10 +130,63 @@ class TrustTests(SlotCase):
 
     def test_what_a_disconnected_client_had_read_is_kept_where_it_is_more(self) -> None:
         lease = self.lease("A")
-        self.llama.request("A", 300)
+        self.works(lease, "A", 300)
         lease.release(End.CUT)
         self.turn("B")
         self.assertEqual(self.llama.calls, ["save A"])
+
+    def test_a_stranger_behind_a_client_that_left_is_not_saved(self) -> None:
+        # A's client leaves, and the server begins what waited behind it
+        lease = self.lease("A")
+        self.works(lease, "A", 300)
+        self.llama.request("stranger", 2000)
+        lease.release(End.CUT)
+        self.turn("B")
+        self.assertEqual(self.llama.calls, [])
+
+    def test_nor_where_nobody_saw_which_request_was_ours(self) -> None:
+        lease = self.lease("A")
+        self.llama.request("stranger", 2000)
+        lease.release(End.CUT)
+        self.turn("B")
+        self.assertEqual(self.llama.calls, [])
+
+    def test_a_session_whose_client_left_goes_on_with_what_is_in_the_slot(self) -> None:
+        for name in "ABA":
+            self.turn(name, tokens=1000)
+        lease = self.lease("A")
+        self.llama.request("A", 2000)
+        lease.release(End.CUT)
+        self.llama.calls.clear()
+        self.assertEqual(self.turn("A", tokens=2100), Verdict.RESIDENT)
+        self.assertEqual(self.llama.calls, [])
+
+    def test_a_stranger_with_fewer_tokens_than_an_answer_may_have_is_noticed(self) -> None:
+        lease = self.lease("A")
+        self.llama.request("stranger", 300)
+        lease.release(End.COMPLETE, Usage(reused=0, read=50, generated=2000))
+        self.turn("B")
+        self.assertEqual(self.llama.calls, [])
+
+    def test_a_call_that_leaves_no_mark_is_noticed_by_the_tokens(self) -> None:
+        # somebody restores another file while A's request is refused
+        self.turn("A")
+        for end in (End.REFUSED, End.UNSENT, End.CUT):
+            lease = self.lease("A")
+            self.llama.content, self.llama.tokens = "stranger", 777
+            lease.release(end)
+            self.turn("B")
+            self.assertEqual(self.llama.calls, [])
+            self.llama.request("A", 100)
+
+    def test_nor_is_it_taken_for_what_was_restored(self) -> None:
+        for name in "AB":
+            self.turn(name)
+        lease = self.lease("A")
+        self.llama.content, self.llama.tokens = "stranger", 777
+        lease.release(End.UNSENT)
+        self.llama.calls.clear()
+        self.assertEqual(self.turn("A"), Verdict.RESTORED)
 
     def test_a_call_of_a_client_to_the_slot_leaves_it_unknown(self) -> None:
         self.turn("A")
@@ -176,6 +229,18 @@ class FaultTests(SlotCase):
             (name,) = [name for name, held in self.llama.files.items() if held[0] == "A"]
             self.assertIn(".2.bin", name)
 
+    def test_without_the_folder_nothing_is_saved_over_a_save_without_answer(self) -> None:
+        for name in "ABA":
+            self.turn(name)
+        self.faults("save", Unreachable("no answer within 120 s"))
+        self.turn("B")
+        saves = self.llama.calls.count("save A")
+        self.llama.faults["look"] = []
+        for name in "AB":
+            self.turn(name)
+        # contact was lost meanwhile, and with it what the server had pending
+        self.assertEqual(self.llama.calls.count("save A"), saves + 1)
+
     def test_a_save_of_fewer_tokens_than_were_seen_is_not_kept(self) -> None:
         self.turn("A")
         gate: Deferred[None] = Deferred()
@@ -195,6 +260,14 @@ class FaultTests(SlotCase):
         self.turn("B")
         self.assertEqual(self.llama.calls, ["save A", "save B", "restore A", "save A", "restore B"])
 
+    def test_other_errors_of_a_restore_cost_no_snapshot(self) -> None:
+        for name in "AB":
+            self.turn(name)
+        self.faults("restore", Refused(502, "502 Bad Gateway"))
+        self.assertEqual(self.turn("A"), Verdict.COLD)
+        self.turn("B")
+        self.assertEqual(self.turn("A"), Verdict.RESTORED)
+
     def test_a_file_that_the_server_died_of_is_never_restored_again(self) -> None:
         for name in "AB":
             self.turn(name)
@@ -203,6 +276,20 @@ class FaultTests(SlotCase):
         self.llama.restart()
         self.assertEqual(self.turn("A"), Verdict.COLD)
         self.assertEqual(self.llama.calls.count("restore A"), 1)
+
+    def test_where_its_size_is_seen_it_gets_a_second_chance(self) -> None:
+        with tempfile.TemporaryDirectory() as path:
+            self.llama.folder = Folder(Path(path))
+            self.slot = self.new_slot(self.llama.folder)
+            for name in "AB":
+                self.turn(name)
+            for chance in (1, 2):
+                self.faults("restore", Unreachable("it closed the connection", sent=True))
+                self.lease("A").release(End.CUT)
+                self.assertEqual(self.llama.calls.count("restore A"), chance)
+                self.llama.restart()
+            self.assertEqual(self.turn("A"), Verdict.COLD)
+            self.assertEqual(self.llama.calls.count("restore A"), 2)
 
     def test_a_server_that_was_never_reached_costs_no_snapshot(self) -> None:
         for name in "AB":
@@ -261,7 +348,7 @@ class BusyTests(SlotCase):
 
     def test_the_next_session_waits_for_a_slot_that_works_for_nobody(self) -> None:
         lease = self.lease("A")
-        self.llama.request("A", 300)
+        self.works(lease, "A", 300)
         self.llama.busy = True
         lease.release(End.CUT)
         leasing = self.slot.lease(want("B"))
@@ -277,7 +364,7 @@ class BusyTests(SlotCase):
 
     def test_a_slot_that_was_idle_soon_is_noticed_soon(self) -> None:
         lease = self.lease("A")
-        self.llama.request("A")
+        self.works(lease, "A")
         self.llama.busy = True
         lease.release(End.CUT)
         self.llama.busy = False
@@ -317,6 +404,19 @@ class QueueTests(SlotCase):
         first.release(End.UNSENT)
         self.clock.advance(0)
         self.successResultOf(second)
+
+    def test_our_look_after_a_request_is_nobody_who_waits(self) -> None:
+        self.slot = self.new_slot(max_queue=0)
+        lease = self.lease("A")
+        self.llama.request("A")
+        gate: Deferred[None] = Deferred()
+        self.llama.gates["look"] = gate
+        lease.release(End.COMPLETE, Usage(0, 93, 8))
+        following = self.slot.lease(want("A"))
+        self.llama.gates.clear()
+        gate.callback(None)
+        self.clock.advance(0)
+        self.successResultOf(following)
 
     def test_who_leaves_the_queue_is_not_served(self) -> None:
         first = self.lease("A")
@@ -379,6 +479,20 @@ class IsolationTests(SlotCase):
         self.turn(want("A", client="ann"))
         self.assertEqual(self.llama.calls, ["erase stranger"])
 
+    def test_where_the_erase_is_not_certain_the_request_reuses_nothing(self) -> None:
+        self.turn(want("A", client="ann"))
+        self.faults("erase", Junk("not JSON"))
+        lease = self.lease(want("A", client="bob"))
+        self.assertFalse(lease.may_reuse)
+        self.assertTrue(self.another(lease).may_reuse)
+
+    def another(self, lease: Lease) -> Lease:
+        """The next lease of the same session."""
+        assert lease.want.session is not None
+        self.llama.request(lease.want.session.key.id)
+        lease.release(End.COMPLETE, Usage(0, 93, 8))
+        return self.lease(lease.want)
+
     def test_ones_own_tokens_are_a_start(self) -> None:
         self.turn(want("A", client="ann"))
         self.llama.calls.clear()
@@ -404,6 +518,28 @@ class StopTests(SlotCase):
         self.clock.advance(0)
         self.successResultOf(stopping)
         self.assertEqual(self.llama.calls, ["save A"])
+
+    def test_those_that_wait_are_sent_away_and_leave_the_time_to_the_save(self) -> None:
+        lease = self.lease("A")
+        waiting = [self.slot.lease(want(name)) for name in "BCD"]
+        stopping = self.slot.stop()
+        self.llama.request("A")
+        lease.release(End.COMPLETE, Usage(0, 93, 8))
+        self.clock.pump([0] * 5)
+        for deferred in waiting:
+            self.failureResultOf(deferred, Stopping)
+        self.successResultOf(stopping)
+        self.assertEqual(self.llama.calls, ["save A"])
+
+    def test_a_stop_that_has_no_time_left_forgets_nothing(self) -> None:
+        self.turn("A")
+        self.llama.gates["save"] = Deferred()
+        stopping = self.slot.stop()
+        stopping.cancel()
+        self.failureResultOf(stopping, CancelledError)
+        self.llama.gates.clear()
+        self.slot = self.new_slot()
+        self.assertEqual(self.turn("A"), Verdict.RESIDENT)
 
     def test_a_server_that_is_down_does_not_hold_up_the_stop(self) -> None:
         self.turn("A")

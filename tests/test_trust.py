@@ -177,6 +177,23 @@ class LoadingTests(SlotCase):
         self.successResultOf(waiting)
 
 
+class LateDamageTests(FolderCase):
+    """A file can change while the switch waits."""
+
+    def test_it_is_looked_at_right_before_the_restore(self) -> None:
+        for name in "AB":
+            self.turn(name)
+        file = self.file_of("A")
+        self.llama.request("stranger")
+        self.llama.busy = True
+        leasing = self.slot.lease(want("A"))
+        file.write_bytes(file.read_bytes()[:50])
+        self.llama.busy = False
+        self.clock.advance(1.0)
+        self.assertEqual(self.successResultOf(leasing).verdict, Verdict.COLD)
+        self.assertNotIn("restore A", self.llama.calls)
+
+
 class IdleTests(SlotCase):
     """A slot that nobody uses is saved."""
 
@@ -220,6 +237,17 @@ class IdleTests(SlotCase):
         self.clock.pump([0.5] * 40)
         self.assertEqual((self.llama.looks, self.llama.calls), (looks, []))
         self.assertEqual(self.slot.state, "gone")
+
+    def test_a_slot_that_somebody_else_keeps_busy_holds_nobody_up(self) -> None:
+        self.turn(want("A", idle_seconds=4))
+        self.llama.busy = True
+        self.clock.pump([0.5] * 40)
+        self.assertEqual(self.llama.calls, [])
+        self.saver.stopService()
+        self.llama.busy = False
+        self.successResultOf(self.slot.stop())
+        self.assertEqual(self.llama.calls, ["save A"])
+        self.saver.startService()
 
     def test_a_save_that_fails_does_not_end_the_looking(self) -> None:
         self.turn(want("A", idle_seconds=4))

@@ -103,53 +103,80 @@ def must_erase(content: Content, want: Want) -> bool:
     return not (isinstance(content, Holding) and content.session.key.client == want.client)
 
 
+@frozen
+class Sent:
+    """What was known of the slot when a request was sent."""
+
+    content: Content
+    #: The slot's ``id_task`` then.
+    task: int | None
+    #: How many tokens had just been restored, if they were.
+    restored_tokens: int | None = None
+
+
+@frozen
+class Over:
+    """How a lease's request ended."""
+
+    end: End
+    #: The token counts of the response; ``None`` where it gave none.
+    usage: Usage | None = None
+    #: The ``id_task`` that the slot showed while the request ran, if somebody looked.
+    task: int | None = None
+
+
 def after_request(
-    before: Content,
-    task_before: int | None,
-    status: SlotStatus | None,
-    want: Want,
-    end: End,
-    usage: Usage | None,
-    saved_tokens: int,
+    sent: Sent, over: Over, status: SlotStatus | None, want: Want, saved_tokens: int
 ) -> Content:
     """
     What the slot holds once a lease's request is over.
 
-    :param before: what it held when the request was sent.
-    :param task_before: the slot's ``id_task`` then.
     :param status: the idle slot now; ``None`` where the server does not show its slots.
-    :param usage: the counts of the response, ``None`` where it gave none.
     :param saved_tokens: tokens of the session's snapshot, 0 without one.
     """
-    if end is End.TOUCHED:
+    if over.end is End.TOUCHED:
         return Unknown()
     if status is None:
-        if end is End.UNSENT:
-            return before
-        if end is not End.COMPLETE or want.session is None:
+        if over.end is End.UNSENT:
+            return sent.content
+        if over.end is not End.COMPLETE or want.session is None:
             return Unknown()
         return Holding(want.session, saved=False)
     if status.tokens == 0:
         return Empty()
-    if status.task == task_before:
-        # refused, or never reached the slot: nothing of it was read
-        mark = mark_of(status)
-        if isinstance(before, Holding) and mark is not None:
-            return evolve(before, mark=mark)
-        return Unknown()
     mark = mark_of(status)
-    if mark is None or want.session is None or end in (End.UNSENT, End.REFUSED):
+    if status.task == sent.task:
+        return _untouched(sent, mark)
+    if mark is None or want.session is None or over.end in (End.UNSENT, End.REFUSED):
         # an error can come before anything was read: the tokens may be those from before
         return Unknown()
-    if usage is not None and not _agrees(mark.tokens, usage):
-        # somebody else was in between
-        return Unknown()
-    if end is End.CUT and mark.tokens < saved_tokens:
+    if over.end is End.COMPLETE and over.usage is not None:
+        ours = _agrees(mark.tokens, over.usage)
+        return Holding(want.session, saved=False, mark=mark) if ours else Unknown()
+    if mark.tokens < saved_tokens:
         # part of a prompt: true tokens, but the snapshot is the better start
         return Unknown()
-    return Holding(want.session, saved=False, mark=mark)
+    # only the id_task can tell whether somebody else's request came after ours. Where it is not
+    # known this is a start for the same session, and nothing to save
+    return Holding(want.session, saved=over.task != status.task, mark=mark)
+
+
+def _untouched(sent: Sent, mark: Mark | None) -> Content:
+    """What a slot holds that no request has reached: unless a call without a mark did."""
+    content = sent.content
+    if mark is None or not isinstance(content, Holding):
+        return Unknown()
+    if content.mark is None and mark.tokens == sent.restored_tokens:
+        return evolve(content, mark=mark)
+    return content if content.mark == mark else Unknown()
 
 
 def _agrees(tokens: int, usage: Usage) -> bool:
+    """
+    Whether a slot holds what an answer says: the prompt, and what was generated but for the last
+    token, which was never read. Measured on b11549; one more or less is let pass.
+    """
     prompt = usage.reused + usage.read
-    return prompt <= tokens and (usage.generated is None or tokens <= prompt + usage.generated)
+    if usage.generated is None:
+        return tokens >= prompt
+    return abs(tokens - (prompt + max(usage.generated - 1, 0))) <= 1

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
@@ -30,33 +29,29 @@ class IdleSaver(Service):
         self._slots = slots
         self._loop = LoopingCall(self._look)
         self._loop.clock = clock
-        self._ended: Deferred[LoopingCall] | None = None
 
     def startService(self) -> None:
         """Start to look."""
         super().startService()
-        self._ended = self._loop.start(LOOK_SECONDS, now=False)
+        self._loop.start(LOOK_SECONDS, now=False).addErrback(self._failed)
 
-    def stopService(self) -> Deferred[None] | None:
-        """
-        Look no more.
-
-        :returns: a Deferred that fires when what is being saved now is saved.
-        """
+    def stopService(self) -> None:
+        """Look no more. What is being saved now holds its slot's lock until it is saved."""
         super().stopService()
-        if self._ended is None:
-            return None
-        ended, self._ended = self._ended, None
-        self._loop.stop()
-        return ended.addCallback(lambda _: None)
+        if self._loop.running:
+            self._loop.stop()
 
-    def _look(self) -> Deferred[None]:
-        # a LoopingCall dies of its first error, so nothing may come out of here
-        saving = [slot.save_if_idle() for slot in self._slots]
-        begun = [deferred for deferred in saving if deferred is not None]
-        for deferred in begun:
-            deferred.addErrback(self._failed)
-        return DeferredList(begun).addCallback(lambda _: None)
+    def _look(self) -> None:
+        # does not wait, so that one slot can not hold up the others
+        for slot in self._slots:
+            try:
+                saving = slot.save_if_idle()
+            except Exception:
+                # a LoopingCall dies of its first error
+                self._log.failure("an idle save failed")
+                continue
+            if saving is not None:
+                saving.addErrback(self._failed)
 
     def _failed(self, failure: Failure) -> None:
         self._log.failure("an idle save failed", failure)

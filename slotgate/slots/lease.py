@@ -4,6 +4,8 @@ The right to use a slot.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from attrs import define, field
 from twisted.internet.defer import Deferred
 
@@ -38,6 +40,13 @@ class Lease:
     verdict: Verdict = Verdict.COLD
     #: The snapshot that was restored for it, if one was.
     restored: Snapshot | None = None
+    #: Whether the request may start from what is in the slot: not where that may be another
+    #: client's.
+    may_reuse: bool = True
+    #: The slot's ``id_task`` while the request runs, once somebody has looked.
+    task: int | None = None
+    #: Set by the slot: looks at it now.
+    look: Callable[[], None] = field(default=lambda: None)
     _ended: Deferred[tuple[End, Usage | None]] = field(factory=Deferred, init=False)
     _released: bool = field(default=False, init=False)
 
@@ -67,6 +76,14 @@ class Lease:
         if not self._released:
             self._released = True
             self._ended.callback((end, usage))
+
+    def working(self) -> None:
+        """
+        The server works on the request: the moment to learn by which ``id_task`` the slot will
+        show that nobody else came after it.
+        """
+        if not self._released:
+            self.look()
 
     def ended(self) -> Deferred[tuple[End, Usage | None]]:
         """For the slot: fires when the lease is given back."""

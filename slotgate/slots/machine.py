@@ -45,7 +45,8 @@ class Holding:
     """The slot holds a session's tokens and nothing else."""
 
     session: Session
-    #: The session's snapshot on disk is the same.
+    #: Nothing of it is to be saved: the session's snapshot is the same, or it is not certain that
+    #: all of it is the session's.
     saved: bool
     #: ``None`` where the server does not show its slots: then nobody can check.
     mark: Mark | None = None
@@ -65,7 +66,8 @@ class SlotMachine(Protocol):
     ``dirty``
         It holds a session whose snapshot is older, or that has none.
     ``saved``
-        It holds a session, and so does the session's snapshot.
+        It holds a session of which nothing is to be saved: the session's snapshot is the same, or
+        it is not certain that all of it is the session's.
     ``leased``
         A lease uses it. What is in it changes meanwhile, and only the lease's holder knows how:
         the content went out with :meth:`take` and comes back with the ``found_*`` inputs.

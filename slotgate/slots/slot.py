@@ -5,19 +5,29 @@ One slot: its queue, its leases, and what it holds between them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from slotgate.llama.control import Control
 from slotgate.llama.errors import ControlError, Loading, Unreachable
-from slotgate.llama.wire import SlotStatus, Usage
+from slotgate.llama.wire import SlotStatus
 from slotgate.sessions import Session, SessionKey
-from slotgate.slots.choice import End, Want, after_request, worth_saving
+from slotgate.slots.choice import (
+    End,
+    Over,
+    Sent,
+    Want,
+    after_request,
+    must_erase,
+    worth_saving,
+)
 from slotgate.slots.lease import Lease, QueueFull, Stopping
 from slotgate.slots.machine import (
     Content,
@@ -73,6 +83,8 @@ class Slot:
     _lock: DeferredLock = field(factory=DeferredLock, init=False)
     _stopping: bool = field(default=False, init=False)
     _recalled: bool = field(default=False, init=False)
+    #: A request of ours runs, or its switch does.
+    _running: bool = field(default=False, init=False)
     _used: float = field(default=0.0, init=False)
     #: Whose cache is in the slot while the lock is held and the content therefore unknown.
     _in_use_by: Session | None = field(default=None, init=False)
@@ -131,7 +143,9 @@ class Slot:
     async def _lease(self, want: Want) -> Lease:
         if self._stopping:
             raise Stopping
-        if self._lock.locked and self.waiting >= self._max_queue:
+        # our own look after a request is not one that waits behind another
+        room = self._max_queue if self._running else self._max_queue + 1
+        if self._lock.locked and self.waiting >= room:
             raise QueueFull(f"{self.waiting} requests wait for {self.name}")
         await self._lock.acquire()
         if self._stopping:
@@ -139,6 +153,7 @@ class Slot:
             self._hand_over()
             raise Stopping
         lease = Lease(want, self.id)
+        lease.look = partial(self._look, lease)
         ready: Deferred[None] = Deferred()
         # the slot's own: the client may go away at any time, the slot's work has to end in order
         Deferred.fromCoroutine(self._serve(lease, ready)).addErrback(self._surprised)
@@ -152,21 +167,36 @@ class Slot:
 
     async def _serve(self, lease: Lease, ready: Deferred[None]) -> None:
         """One lease from the lock's acquisition to its release. Never cancelled."""
-        content = await self._recall()
+        content: Content = Unknown()
+        self._running = True
         try:
-            status, content = await self._prepare(content, lease)
+            status, content = await self._prepare(await self._recall(), lease)
             self._in_use_by = lease.want.session
+            lease.may_reuse = not must_erase(content, lease.want)
+            restored = None if lease.restored is None else lease.restored.tokens
+            sent = Sent(content, None if status is None else status.task, restored)
             if not ready.called:
                 ready.callback(None)
             end, usage = await lease.ended()
-            content = await self._settle(content, status, lease, end, usage)
+            self._running = False
+            content = await self._settle(sent, lease, Over(end, usage, lease.task))
         except BaseException:
             content = Unknown()
             raise
         finally:
+            self._running = False
             if not ready.called:
                 ready.callback(None)
             self._leave(content)
+
+    def _look(self, lease: Lease) -> None:
+        async def look() -> None:
+            with suppress(ControlError):
+                status = await self._view.look()
+                if status is not None and status.busy and not lease.released:
+                    lease.task = status.task
+
+        Deferred.fromCoroutine(look()).addErrback(self._surprised)
 
     async def _prepare(self, content: Content, lease: Lease) -> tuple[SlotStatus | None, Content]:
         try:
@@ -178,29 +208,22 @@ class Slot:
             self._log.failure("{slot}: the switch failed", slot=self.name)
             return None, Unknown()
 
-    async def _settle(
-        self,
-        content: Content,
-        status: SlotStatus | None,
-        lease: Lease,
-        end: End,
-        usage: Usage | None,
-    ) -> Content:
-        if lease.restored is not None and lease.want.session is not None:
-            same = lease.restored.beginning == lease.want.session.beginning != ""
-            self._usefulness.restored(lease.restored.tokens, usage, same)
-        if end is End.CUT:
+    async def _settle(self, sent: Sent, lease: Lease, over: Over) -> Content:
+        session = lease.want.session
+        if lease.restored is not None and session is not None:
+            same = lease.restored.beginning == session.beginning != ""
+            self._usefulness.restored(lease.restored.tokens, over.usage, same)
+        if over.end is End.CUT:
             self._machine.drain()
         try:
             now = await self._view.idle()
         except ControlError as error:
             return self._without_contact(error)
         saved_tokens = 0
-        if end is End.CUT and lease.want.session is not None:
-            snapshot = await self._snapshots.find(lease.want.session.key)
+        if over.usage is None and session is not None:
+            snapshot = await self._snapshots.find(session.key)
             saved_tokens = 0 if snapshot is None else snapshot.tokens
-        task = None if status is None else status.task
-        return after_request(content, task, now, lease.want, end, usage, saved_tokens)
+        return after_request(sent, over, now, lease.want, saved_tokens)
 
     async def _recall(self) -> Content:
         """Begin a lease; the first one with what the slotgate before us left in the slot."""
@@ -211,12 +234,13 @@ class Slot:
         self._in_use_by = content.session if isinstance(content, Holding) else None
         return content
 
-    def _leave(self, content: Content) -> None:
+    def _leave(self, content: Content, remember: bool = True) -> None:
         """End a lease with this content in the slot."""
         put_back(self._machine, content)
         self._in_use_by = None
         self._used = self._clock.seconds()
-        self._memory.leave(self.id, content)
+        if remember:
+            self._memory.leave(self.id, content)
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -247,16 +271,17 @@ class Slot:
         self._stopping = True
         return self.save().addCallback(lambda _: None)
 
-    def save(self) -> Deferred[Content]:
+    def save(self, *, patient: bool = True) -> Deferred[Content]:
         """
         Save what the slot holds, if that is not on disk, once the running lease has ended.
 
+        :param patient: wait for a slot that somebody else keeps busy.
         :returns: a Deferred that fires when nothing is left to save, or saving failed, with what
             is in the slot then.
         """
 
         async def save(content: Content) -> tuple[Content, Content]:
-            kept = await self._save(content)
+            kept = await self._save(content, patient)
             return kept, kept
 
         return Deferred.fromCoroutine(self._alone(save))
@@ -273,7 +298,7 @@ class Slot:
         seconds = held.session.policy.idle_seconds
         if not seconds or self._clock.seconds() - self._used < seconds:
             return None
-        return self.save()
+        return self.save(patient=False)
 
     def erase(self, may: Callable[[Content], bool] = lambda _: True) -> Deferred[Erased | None]:
         """
@@ -314,13 +339,18 @@ class Slot:
         """
         await self._lock.acquire()
         content: Content = Unknown()
+        remember = True
         try:
             content, result = await work(await self._recall())
+        except CancelledError:
+            # time is up: what was left in the slot may be there still when we are back
+            remember = False
+            raise
         finally:
-            self._leave(content)
+            self._leave(content, remember)
         return result
 
-    async def _save(self, content: Content) -> Content:
+    async def _save(self, content: Content, patient: bool) -> Content:
         if worth_saving(content) is None:
             return content
         try:
@@ -332,7 +362,10 @@ class Slot:
                     slot=self.name,
                 )
                 return Gone()
-            return await self._switch.keep(self._switch.checked(content, await self._view.idle()))
+            status = await (self._view.idle() if patient else self._view.look())
+            if status is not None and status.busy:
+                return content
+            return await self._switch.keep(self._switch.checked(content, status))
         except ControlError as error:
             return self._without_contact(error)
 

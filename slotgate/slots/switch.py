@@ -22,6 +22,9 @@ from slotgate.snapshots.fingerprints import Fingerprint, misfit
 from slotgate.snapshots.records import Snapshot
 from slotgate.snapshots.store import NoRoom, Snapshots
 
+#: What llama-server answers to a file that is missing, junk, or does not fit.
+NOT_RESTORABLE = 400
+
 
 @define(eq=False)
 class Switch:
@@ -59,19 +62,23 @@ class Switch:
         if want.is_for(content):
             lease.verdict = Verdict.RESIDENT
             return status, content
-        snapshot = None if want.session is None else await self._fitting(want.session, status)
-        if not (worth_saving(content) or snapshot or must_erase(content, want)):
+        session = want.session
+        known = None if session is None else await self._snapshots.find(session.key)
+        if not (worth_saving(content) or known or must_erase(content, want)):
             return status, content
         if status is not None and status.busy:
             status = await self._view.idle()
             content = self.checked(content, status)
         if not lease.released:
-            content = await self.keep(content, [want.session.key] if want.session else [])
+            content = await self.keep(content, [session.key] if session else [])
         if lease.released:
             return status, content
-        if snapshot is not None and want.session is not None:
-            content = await self._restore(want.session, snapshot)
-            if isinstance(content, Holding):
+        if session is not None and known is not None:
+            # looked at only now: the waits above can be long, and much can happen to a file
+            snapshot = await self._fitting(session, status)
+            if snapshot is not None:
+                content = await self._restore(session, snapshot)
+            if snapshot is not None and isinstance(content, Holding):
                 lease.verdict, lease.restored = Verdict.RESTORED, snapshot
         if must_erase(content, want):
             await self._control.erase(self._slot_id)
@@ -137,6 +144,7 @@ class Switch:
         self._fingerprint = None
         self._unsaved = False
         self._view.lost()
+        self._snapshots.nothing_pending()
 
     async def _save(self, held: Holding, needed: Collection[SessionKey]) -> bool:
         """
@@ -168,6 +176,10 @@ class Switch:
                 held=held.mark.tokens,
             )
             tokens = 0
+        elif 0 < tokens < held.session.policy.min_tokens:
+            # known only now where the server does not show its slots
+            await self._snapshots.discard(planned)
+            return False
         kept = await self._snapshots.commit(planned, tokens, saved.size, previous)
         if kept is not None:
             await self._snapshots.evict(held.session, {held.session.key, *needed})
@@ -217,13 +229,14 @@ class Switch:
         try:
             restored = await self._control.restore(self._slot_id, snapshot.file)
         except Refused as error:
+            if error.status != NOT_RESTORABLE:
+                return Unknown()
             # a refused restore empties the slot
             await self._snapshots.drop(snapshot, f"restore: {error}")
             return Empty()
         except Unreachable as error:
             if error.sent:
-                # the server may have died of it, and would again
-                await self._snapshots.drop(snapshot, f"restore: {error}")
+                await self._snapshots.suspect(snapshot, f"restore: {error}")
             raise
         if restored.tokens != snapshot.tokens:
             await self._snapshots.drop(

@@ -85,13 +85,14 @@ class View:
         :raises Loading: it took longer than ``load_wait_seconds``, or nobody waits any longer.
         :raises ControlError: no answer that says anything.
         """
-        began = self._clock.seconds()
+        began, told = self._clock.seconds(), False
         while True:
             try:
                 return await self.look()
             except Loading as error:
                 waited = self._clock.seconds() - began
-                if waited == 0:
+                if not told:
+                    told = True
                     self._log.info("{slot}: waiting: {error}", slot=self.name, error=error)
                 if waited >= self._load_wait_seconds or given_up():
                     raise

@@ -42,7 +42,8 @@ CREATE TABLE snapshots (
     UNIQUE (server, file)
 );
 CREATE INDEX by_route ON snapshots (route, used);
-CREATE INDEX by_client ON snapshots (client, used);
+CREATE INDEX by_use ON snapshots (used);
+CREATE INDEX by_client ON snapshots (client, used, size);
 CREATE TABLE left_in_slots (
     server TEXT NOT NULL,
     slot INTEGER NOT NULL,

@@ -5,6 +5,7 @@ The index: a record per snapshot. A snapshot exists once its record is committed
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 
 from attrs import astuple, fields, frozen
 
@@ -51,16 +52,34 @@ class Index:
         """The snapshots of a route, the one used longest ago first."""
         return await self._select("WHERE server = ? AND route = ? ORDER BY used", server, route)
 
-    async def page(self, client: str | None, offset: int, limit: int) -> list[Snapshot]:
+    async def of(self, keys: Collection[SessionKey]) -> list[Snapshot]:
+        """The snapshots of these sessions, as far as they have one."""
+        if not keys:
+            return []
+        among, values = _among(keys)
+        return await self._select(f"WHERE {among}", *values)
+
+    async def page(
+        self,
+        client: str | None,
+        offset: int,
+        limit: int,
+        without: Collection[SessionKey] = (),
+    ) -> list[Snapshot]:
         """
         Some of the snapshots, the one used last first.
 
         :param client: whose, empty where clients have no keys; ``None``: everybody's.
+        :param without: sessions that are left out.
         """
-        if client is None:
-            return await self._select("ORDER BY used DESC LIMIT ? OFFSET ?", limit, offset)
+        among, values = _among(without)
+        whose, owner = ("", ()) if client is None else ("client = ? AND ", (client,))
         return await self._select(
-            "WHERE client = ? ORDER BY used DESC LIMIT ? OFFSET ?", client, limit, offset
+            f"WHERE {whose}NOT {among} ORDER BY used DESC LIMIT ? OFFSET ?",
+            *owner,
+            *values,
+            limit,
+            offset,
         )
 
     async def named(self, client: str | None, session: str) -> list[Snapshot]:
@@ -81,11 +100,13 @@ class Index:
         """
 
         def count(cursor: sqlite3.Cursor) -> tuple[int, int]:
-            row = cursor.execute(
-                "SELECT count(*), coalesce(sum(size), 0) FROM snapshots WHERE client = ? OR ?",
-                (client or "", client is None),
-            ).fetchone()
-            return row[0], row[1]
+            totals = "SELECT count(*), coalesce(sum(size), 0) FROM snapshots"
+            if client is None:
+                rows = cursor.execute(totals)
+            else:
+                rows = cursor.execute(f"{totals} WHERE client = ?", (client,))
+            files, size = rows.fetchone()
+            return files, size
 
         return await self._database.runInteraction(count)
 
@@ -168,6 +189,15 @@ class Index:
             )
 
         await self._database.runInteraction(forget)
+
+
+def _among(keys: Collection[SessionKey]) -> tuple[str, list[str]]:
+    """SQL for "is one of these sessions", and its values."""
+    if not keys:
+        return "0", []
+    marks = ", ".join("(?, ?, ?)" for _ in keys)
+    values = [value for key in keys for value in _identity(key)]
+    return f"(client, route, session) IN (VALUES {marks})", values
 
 
 def _identity(key: SessionKey) -> tuple[str, str, str]:

@@ -30,7 +30,7 @@ class Blocking(Protocol):
 
 
 class NoRoom(Exception):
-    """The disk has too little room for a save, and deleting snapshots would not make enough."""
+    """There is no room for a save, or no name that is safe to write to."""
 
 
 @define
@@ -53,9 +53,10 @@ class Snapshots:
     _verify: Literal["size", "xxh3"] = "size"
     #: The disk keeps at least so many bytes free.
     _min_free_bytes: int = 0
-    #: Generations whose save got no answer: the server may still write them, so their names are
-    #: not used again.
-    _abandoned: dict[SessionKey, int] = field(factory=dict, init=False)
+    #: Saves that got no answer: the server may still write their files.
+    _abandoned: dict[SessionKey, Snapshot] = field(factory=dict, init=False)
+    #: Files during whose restore the server went away, once.
+    _suspects: set[str] = field(factory=set, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
     async def find(self, key: SessionKey) -> Snapshot | None:
@@ -106,13 +107,18 @@ class Snapshots:
 
         Where the folder is not visible nothing can be deleted, so two names take turns: a session
         never leaves more than two files.
+
+        :raises NoRoom: both names are taken, one of them by a save that may still come.
         """
         last = 0 if previous is None else previous.generation
         key = session.key
+        abandoned = self._abandoned.get(key)
         if self._folder is None:
             generation = last % 2 + 1
+            if abandoned is not None:
+                raise NoRoom("an earlier save of it got no answer and may still be written")
         else:
-            generation = max(last, self._abandoned.get(key, 0)) + 1
+            generation = max(last, abandoned.generation if abandoned else 0) + 1
         now = self._clock.seconds()
         return Snapshot(
             client=key.client or "",
@@ -242,6 +248,8 @@ class Snapshots:
         await self.index.commit(snapshot)
         if previous is not None and previous.server == self.server:
             await self.discard(previous)
+        if (abandoned := self._abandoned.get(snapshot.key)) is not None:
+            await self.discard(abandoned)
         return snapshot
 
     def abandon(self, planned: Snapshot) -> None:
@@ -249,7 +257,26 @@ class Snapshots:
         A save got no answer. llama-server carries it out even when nobody waits any longer
         (b11549), so its file may appear at any time; it is never restored.
         """
-        self._abandoned[planned.key] = planned.generation
+        self._abandoned[planned.key] = planned
+
+    def nothing_pending(self) -> None:
+        """Contact with the server was lost: what it had not written by then it never will."""
+        if self._folder is None:
+            self._abandoned.clear()
+
+    async def suspect(self, snapshot: Snapshot, reason: str) -> None:
+        """
+        The server went away during a restore.
+
+        Of a file whose size is right it hardly died, so it gets a second chance. Where nobody can
+        see the size it gets none: a truncated file would kill the server again and again.
+        """
+        if self._folder is not None and snapshot.file not in self._suspects:
+            self._suspects.add(snapshot.file)
+            self._log.warn("{file}: {reason}; tried once more", file=snapshot.file, reason=reason)
+            return
+        self._suspects.discard(snapshot.file)
+        await self.drop(snapshot, reason)
 
     async def used(self, snapshot: Snapshot) -> None:
         """A restore is a use: the snapshot is the last one to go."""

@@ -71,18 +71,26 @@ def parse(path: str, raw: bytes) -> Generation:
     )
 
 
-def body_for(generation: Generation, slot_id: int, model: str | None) -> bytes:
+def body_for(
+    generation: Generation, slot_id: int | None, model: str | None, *, may_reuse: bool = True
+) -> bytes:
     """
     The body that goes to the server: pinned to a slot and with the prompt cache on.
 
     A client that sets neither field keeps every other byte of its body: number formats,
     escapes and the order of fields are its own.
 
+    :param slot_id: ``None``: the client's own choice.
     :param model: what the server calls the model, where that is not what the client said.
+    :param may_reuse: whether the server may start from what is in the slot.
     """
-    own: dict[str, object] = {"id_slot": slot_id, "cache_prompt": True}
+    own: dict[str, object] = {}
+    if slot_id is not None:
+        own |= {"id_slot": slot_id, "cache_prompt": may_reuse}
     if model is not None and model != generation.model:
         own["model"] = model
+    if not own:
+        return generation.raw
     if any(name in generation.fields for name in own):
         return json.dumps({**generation.fields, **own}).encode("ascii")
     # parse() has seen an object, so white space apart the first and the last byte are its braces

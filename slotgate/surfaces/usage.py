@@ -80,7 +80,7 @@ def _objects(name: re.Pattern[bytes], body: bytes) -> Iterator[dict[str, object]
         text = body[match.end() :].decode("utf-8", "replace")
         try:
             value, _ = decoder.raw_decode(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
             yield value

@@ -11,7 +11,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime, ITCPTransport
 from twisted.web.http import Request
-from twisted.web.iweb import IRequest
+from twisted.web.iweb import IRequest, IResponse
 
 from slotgate.config import Server
 from slotgate.reloading import Settings
@@ -37,12 +37,14 @@ class Forward:
         body: bytes,
         added: Mapping[str, str] | None = None,
         observe: Callable[[bytes], None] | None = None,
+        streaming: Callable[[], None] | None = None,
     ) -> tuple[Ended, int]:
         """
         Relay a request and its response.
 
         :param added: headers for the response.
         :param observe: is called with each piece of the response's body.
+        :param streaming: is called when a stream begins.
         :returns: how it ended, and the status the server answered with.
         :raises UpstreamError: the server gave no answer, and nothing was written yet.
         """
@@ -54,6 +56,8 @@ class Forward:
                 request_headers(request.requestHeaders, server.api_key),
                 body or None,
             )
+            if streaming is not None and _is_stream(response):
+                streaming()
             ended = await relay(
                 request,
                 response,
@@ -88,3 +92,8 @@ class Forward:
             transport = cast(Request, request).transport
             if transport is not None:
                 cast(ITCPTransport, transport).abortConnection()
+
+
+def _is_stream(response: IResponse) -> bool:
+    kinds = response.headers.getRawHeaders(b"Content-Type", ())
+    return any(kind.startswith(b"text/event-stream") for kind in kinds)

@@ -4,6 +4,8 @@ A generation on its way: the lease, the server, the answer, and what came of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -60,14 +62,17 @@ class Generations:
         slot = self._pool.for_route(asked.route)
         began = self._clock.seconds()
         if slot is None:
-            await self._relay(request, asked, asked.generation.raw, Verdict.BYPASS, Ends())
+            body = body_for(asked.generation, None, asked.model)
+            await self._relay(request, asked, body, Verdict.BYPASS)
             return
         lease = await self._lease(slot, asked)
         course = _Course(asked, lease, began, self._clock.seconds() - began)
         try:
-            body = body_for(asked.generation, lease.slot_id, asked.model)
+            body = body_for(asked.generation, lease.slot_id, asked.model, may_reuse=lease.may_reuse)
             course.end = End.CUT
-            course.end = await self._relay(request, asked, body, lease.verdict, course.ends)
+            course.end = await self._relay(
+                request, asked, body, lease.verdict, course.ends, lease.working
+            )
         finally:
             if course.end is End.COMPLETE:
                 # two turns of the reactor: the first one hands the answer to the kernel, and the
@@ -79,11 +84,13 @@ class Generations:
     def _over(self, course: _Course) -> None:
         """Give the lease back, and tell in one line how the request went."""
         end, usage = course.end, None
-        if end is End.COMPLETE:
-            usage = course.ends.usage()
-            if usage is None and course.ends.failed():
-                end = End.CUT
-        course.lease.release(end, usage)
+        try:
+            if end is End.COMPLETE:
+                usage = course.ends.usage()
+                if usage is None and course.ends.failed():
+                    end = End.CUT
+        finally:
+            course.lease.release(end, usage)
         self._log.info(
             "{session} ({source}) on {route}: {cache}, {end};"
             " {read} tokens read, {reused} reused, {generated} generated;"
@@ -110,7 +117,13 @@ class Generations:
             raise Rejected(503, "slotgate is stopping") from error
 
     async def _relay(
-        self, request: IRequest, asked: Asked, body: bytes, verdict: Verdict, ends: Ends
+        self,
+        request: IRequest,
+        asked: Asked,
+        body: bytes,
+        verdict: Verdict,
+        ends: Ends | None = None,
+        streaming: Callable[[], None] | None = None,
     ) -> End:
         told = {
             "X-Slotgate-Session": _shown(asked),
@@ -118,7 +131,7 @@ class Generations:
             "X-Slotgate-Cache": verdict.value,
         }
         server = self._settings.config.servers[asked.route.server]
-        ended, status = await self._forward(request, server, body, told, ends)
+        ended, status = await self._forward(request, server, body, told, ends, streaming)
         if ended is not Ended.COMPLETE:
             return End.CUT
         return End.COMPLETE if status == 200 else End.REFUSED

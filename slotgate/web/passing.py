@@ -45,7 +45,7 @@ class Passing:
         if path not in _PUBLIC:
             self._clients.owner(request.requestHeaders)
         body = body_of(request)
-        await self._forward(request, self._server_for(_object(body)), body)
+        await self._forward(request, self._server_for(_object(body) or {}), body)
 
     async def slot_call(self, request: IRequest, path: str) -> None:
         """
@@ -59,6 +59,9 @@ class Passing:
         owner = self._clients.owner(request.requestHeaders)
         body = body_of(request)
         fields = _object(body)
+        if fields is None:
+            # the server may read more in it than we do: a name of ours, for one
+            raise Rejected(400, "the body of a slot call must be a JSON object, or empty")
         file = fields.get("filename")
         if isinstance(file, str) and OURS.match(file):
             raise Rejected(403, "this file is a snapshot of slotgate's")
@@ -86,12 +89,14 @@ class Passing:
         return config.servers[route.server]
 
 
-def _object(body: bytes) -> Mapping[str, object]:
-    """The JSON object of a body, empty for everything else."""
-    if body.lstrip()[:1] != b"{":
+def _object(body: bytes) -> Mapping[str, object] | None:
+    """The JSON object of a body, an empty one of an empty body; ``None``: it has none."""
+    if not body:
         return {}
+    if body.lstrip()[:1] != b"{":
+        return None
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):
-        return {}
-    return fields if isinstance(fields, dict) else {}
+        return None
+    return fields if isinstance(fields, dict) else None
