@@ -222,6 +222,7 @@ class GatewayService(Service):
         super().startService()
         self._open_ports()
         self._idle_saver.startService()
+        self._parts.pool.recall()
 
     def _open_ports(self) -> None:
         if self._ports:

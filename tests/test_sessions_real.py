@@ -200,7 +200,8 @@ class DisconnectTests(RealGatewayCase):
     async def test_what_the_leaver_had_is_only_saved_as_the_leavers(self) -> None:
         a = self.chat("A")
         await a.turn()
-        caller = await self.ask(500)
+        caller = await self.ask(500, stream=True)
+        await caller.heard(b"delta")
         await caller.leave()
         await a.turn()
         sizes = {}

@@ -266,6 +266,19 @@ class MemoryTests(SlotCase):
         self.assertEqual(self.turn("A"), Verdict.RESIDENT)
         self.assertEqual(self.llama.calls, [])
 
+    def test_it_is_known_before_the_first_request(self) -> None:
+        self.turn("A")
+        self.slot = self.new_slot()
+        self.successResultOf(self.slot.recall())
+        self.assertEqual(self.slot.state, "dirty")
+
+    def test_a_server_that_sleeps_is_not_woken_for_it(self) -> None:
+        self.turn("A")
+        looks, self.llama.sleeping = self.llama.looks, True
+        self.slot = self.new_slot()
+        self.successResultOf(self.slot.recall())
+        self.assertEqual((self.slot.state, self.llama.looks), ("gone", looks))
+
     def test_what_was_not_on_disk_is_saved_later(self) -> None:
         self.turn("A")
         self.slot = self.new_slot()

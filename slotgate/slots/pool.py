@@ -8,9 +8,17 @@ from collections.abc import Iterator, Mapping
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from slotgate.config import Route
 from slotgate.slots.slot import Slot
+
+_log = Logger()
+
+
+def _log_failure(failure: Failure) -> None:
+    _log.failure("what a slot holds is not known", failure)
 
 
 @frozen
@@ -36,6 +44,11 @@ class SlotPool:
         """
         ours = [slot for (owner, _), slot in self._slots.items() if owner == server]
         return next((slot for slot in ours if str(slot.id) == name), ours[0] if ours else None)
+
+    def recall(self) -> None:
+        """See what the slots still hold of what the slotgate before us left in them."""
+        for slot in self:
+            slot.recall().addErrback(_log_failure)
 
     def __iter__(self) -> Iterator[Slot]:
         return iter(self._slots.values())

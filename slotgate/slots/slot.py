@@ -271,6 +271,25 @@ class Slot:
         self._stopping = True
         return self.save().addCallback(lambda _: None)
 
+    def recall(self) -> Deferred[None]:
+        """
+        See whether the slot still holds what the slotgate before us left in it.
+
+        :returns: a Deferred that fires when that is known, as far as the server can be asked.
+        """
+
+        async def recall(content: Content) -> tuple[Content, None]:
+            if not isinstance(content, Holding):
+                return content, None
+            try:
+                if await self._view.asleep():
+                    return Gone(), None
+                return self._switch.checked(content, await self._view.look()), None
+            except ControlError as error:
+                return self._without_contact(error), None
+
+        return Deferred.fromCoroutine(self._alone(recall))
+
     def save(self, *, patient: bool = True) -> Deferred[Content]:
         """
         Save what the slot holds, if that is not on disk, once the running lease has ended.

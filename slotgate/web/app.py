@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 from twisted.web.http import Request
 from twisted.web.iweb import IRequest
 from werkzeug.exceptions import HTTPException
+from werkzeug.routing import BaseConverter
 
 from slotgate.surfaces.generation import PATHS
 from slotgate.web.errors import answer_error
@@ -31,12 +32,25 @@ Answer: TypeAlias = bytes | None
 Handler: TypeAlias = Callable[[IRequest, str], Coroutine[Any, Any, Answer]]
 
 
-def make_app(generate: Handler, slot_call: Handler, passing: Handler) -> Klein:
+class _Anything(BaseConverter):
+    """
+    The rest of a path, whatever is in it; ``path`` takes neither a slash at its beginning nor
+    nothing at all.
+    """
+
+    regex = "(?s:.*)"
+    part_isolating = False
+
+
+def make_app(
+    generate: Handler, slot_call: Handler, session_call: Handler, passing: Handler
+) -> Klein:
     """
     The application.
 
     :param generate: answers a request that uses a slot.
     :param slot_call: answers a client's own save, restore or erase.
+    :param session_call: answers calls of the session API.
     :param passing: answers everything else.
     """
     app = Klein()
@@ -45,24 +59,32 @@ def make_app(generate: Handler, slot_call: Handler, passing: Handler) -> Klein:
     for path in PATHS:
         app.route(path, endpoint=path, methods=["POST"])(_answered(generate, path))
     app.route("/slots/<slot>", endpoint="slot call", methods=["POST"])(_answered(slot_call))
+    app.url_map.converters["anything"] = _Anything
+    own = _answered(session_call, relayed=False)
+    app.route("/api/sessions", endpoint="sessions")(own)
+    app.route("/api/sessions/<anything:rest>", endpoint="session call")(own)
     app.route("/", endpoint="root")(_answered(passing))
     app.route("/<path:rest>", endpoint="passing")(_answered(passing))
     app.handle_errors(HTTPException)(_no_route)
     return app
 
 
-def _answered(handler: Handler, path: str = "") -> Callable[..., Coroutine[Any, Any, Answer]]:
+def _answered(
+    handler: Handler, path: str = "", *, relayed: bool = True
+) -> Callable[..., Coroutine[Any, Any, Answer]]:
     """
     Turn what a handler raises into an answer, or into a cut connection where it is too late.
 
     Klein would end a stream cleanly after an error, and the client would take it for complete.
 
     :param path: what the route stands for, where it is one path.
+    :param relayed: whether a server gets to see the path.
     """
 
     async def answer(request: IRequest, **_: object) -> Answer:
         try:
-            check_target(request.uri)
+            if relayed:
+                check_target(request.uri)
             return await handler(request, path or path_of(request))
         except CancelledError:
             # the client has gone; Klein suppresses exactly this
