@@ -44,6 +44,7 @@ CREATE TABLE snapshots (
 CREATE INDEX by_route ON snapshots (route, used);
 CREATE INDEX by_use ON snapshots (used);
 CREATE INDEX by_client ON snapshots (client, used, size);
+CREATE TABLE folders (path TEXT PRIMARY KEY, identity TEXT NOT NULL);
 CREATE TABLE left_in_slots (
     server TEXT NOT NULL,
     slot INTEGER NOT NULL,

@@ -60,6 +60,15 @@ class Folder:
         status = os.statvfs(self.path)
         return status.f_bavail * status.f_frsize
 
+    def identity(self) -> str:
+        """
+        What tells this folder from another one at the same path.
+
+        :raises OSError: the folder is not there.
+        """
+        status = self.path.stat()
+        return f"{status.st_dev}:{status.st_ino}"
+
     def ours(self) -> list[str]:
         """
         The regular files with names of ours.

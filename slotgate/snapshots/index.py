@@ -110,6 +110,25 @@ class Index:
 
         return await self._database.runInteraction(count)
 
+    async def identity_of(self, folder: str) -> str:
+        """What a folder was when it was seen last; empty for one that never was."""
+
+        def read(cursor: sqlite3.Cursor) -> str:
+            row = cursor.execute(
+                "SELECT identity FROM folders WHERE path = ?", (folder,)
+            ).fetchone()
+            return "" if row is None else str(row[0])
+
+        return await self._database.runInteraction(read)
+
+    async def saw(self, folder: str, identity: str) -> None:
+        """Remember what a folder is."""
+
+        def write(cursor: sqlite3.Cursor) -> None:
+            cursor.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (folder, identity))
+
+        await self._database.runInteraction(write)
+
     async def left_in(self, server: str, slot: int) -> Left | None:
         """What a slot held when its last lease ended."""
 

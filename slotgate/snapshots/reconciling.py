@@ -21,7 +21,9 @@ async def reconcile(index: Index, servers: Iterable[Server]) -> None:
     Drop the records whose file is not what they say, and delete the files of ours that have no
     record: a kill in the middle of a save leaves one.
 
-    Files of others are never touched, and a folder that can not be read is left alone.
+    Files of others are never touched, and a folder that can not be read, or whose disk seems not
+    to be mounted, is left alone. Two installations that share a folder need ``sweep = false``:
+    each sees no records of the other's files.
     """
     by_path: dict[Path, list[Server]] = {}
     for server in servers:
@@ -30,10 +32,19 @@ async def reconcile(index: Index, servers: Iterable[Server]) -> None:
     for path, sharing in by_path.items():
         folder = Folder(path)
         try:
-            found = folder.ours()
+            found, identity = folder.ours(), folder.identity()
         except OSError as error:
             _log.warn("can not list {folder}: {error}", folder=str(path), error=error)
             continue
+        before = await index.identity_of(str(path))
+        if not found and before not in ("", identity):
+            _log.warn(
+                "{folder} is another folder than before and has no snapshot in it; is its disk"
+                " not mounted? The records are kept",
+                folder=str(path),
+            )
+            continue
+        await index.saw(str(path), identity)
         whole = await _drop_records(index, folder, {server.name for server in sharing})
         if all(server.sweep for server in sharing):
             _sweep(folder, set(found) - whole)
