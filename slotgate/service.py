@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from attrs import frozen
-from treq.client import HTTPClient
 from twisted.application.service import IService, Service
 from twisted.enterprise.adbapi import ConnectionPool
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -23,7 +22,7 @@ from zope.interface import implementer
 
 from slotgate.config import Config
 from slotgate.llama.client import LlamaClient
-from slotgate.llama.connection import ControlConnection, control_connection
+from slotgate.llama.upstream import Upstream
 from slotgate.reloading import Settings, merged
 from slotgate.slots.idle import IdleSaver
 from slotgate.slots.memory import Memory
@@ -47,7 +46,6 @@ from slotgate.web.generations import Generations
 from slotgate.web.limits import limited_site
 from slotgate.web.passing import Passing
 from slotgate.web.sessions import Sessions
-from slotgate.web.upstream import Upstream
 
 _T = TypeVar("_T")
 
@@ -95,7 +93,6 @@ class _Parts:
     """What a running gateway is made of."""
 
     upstreams: Mapping[str, Upstream]
-    controls: Mapping[str, ControlConnection]
     pool: SlotPool
     forward: Forward
     connections: Connections
@@ -104,11 +101,8 @@ class _Parts:
 def _build(settings: Settings, reactor: Any, secret: bytes, database: ConnectionPool) -> _Parts:
     config = settings.config
     upstreams = {name: Upstream(reactor, server) for name, server in config.servers.items()}
-    controls = {
-        name: control_connection(reactor, server) for name, server in config.servers.items()
-    }
     index = Index(database)
-    pool = _slots(config, reactor, controls, secret, index)
+    pool = _slots(config, reactor, upstreams, secret, index)
     clients = Clients(settings)
     forward = Forward(upstreams, reactor, settings)
     understanding = Understanding(settings, clients)
@@ -118,13 +112,13 @@ def _build(settings: Settings, reactor: Any, secret: bytes, database: Connection
     app = make_app(generations.answer, passing.slot_call, sessions.answer, passing.answer)
     max_body = int(config.gateway.max_body_mib * 1024 * 1024)
     site = limited_site(app.resource(), reactor, max_body)
-    return _Parts(upstreams, controls, pool, forward, Connections(site))
+    return _Parts(upstreams, pool, forward, Connections(site))
 
 
 def _slots(
     config: Config,
     reactor: Any,
-    controls: Mapping[str, ControlConnection],
+    upstreams: Mapping[str, Upstream],
     secret: bytes,
     index: Index,
 ) -> SlotPool:
@@ -136,7 +130,7 @@ def _slots(
 
     slots = {}
     for server in config.servers.values():
-        control = LlamaClient(HTTPClient(controls[server.name].agent), reactor, server)
+        control = LlamaClient(upstreams[server.name], reactor, server)
         snapshots = Snapshots(
             server=server.name,
             index=index,
@@ -300,8 +294,6 @@ class GatewayService(Service):
                 connection.abortConnection()
         for upstream in parts.upstreams.values():
             await upstream.close()
-        for control in parts.controls.values():
-            await control.close()
         self._database.close()
         self._folder.close()
 

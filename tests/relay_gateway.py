@@ -28,7 +28,7 @@ from slotgate.web.errors import answer_error
 from slotgate.web.headers import request_headers
 from slotgate.web.limits import limited_site
 from slotgate.web.relay import Ended, relay
-from slotgate.web.upstream import Upstream, UpstreamError
+from slotgate.llama.upstream import Upstream, UpstreamError
 
 reactor: Any = _reactor
 

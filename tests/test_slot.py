@@ -326,7 +326,7 @@ class FaultTests(SlotCase):
 
         self.database.connection.close()
         self.assertEqual(self.turn("B"), Verdict.COLD)
-        self.assertEqual(len(self.flushLoggedErrors(sqlite3.ProgrammingError)), 2)
+        self.assertEqual(len(self.flushLoggedErrors(sqlite3.ProgrammingError)), 3)
 
 
 class BusyTests(SlotCase):

@@ -19,7 +19,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IResponse
 
 from slotgate.config import Server
-from slotgate.web.upstream import (
+from slotgate.llama.upstream import (
     Abortable,
     Upstream,
     UpstreamSilent,

@@ -6,20 +6,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-import treq
 from attrs import define, field
-from treq.client import HTTPClient
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ConnectError
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.web.http_headers import Headers
+from twisted.web.iweb import IResponse
 
 from slotgate.config import Server
 from slotgate.llama import errors, wire
+from slotgate.llama._body import BodyLost, body_of
 from slotgate.llama.control import Control
+from slotgate.llama.upstream import UpstreamError, UpstreamUnreachable
 
 _T = TypeVar("_T")
 
@@ -28,13 +28,26 @@ _T = TypeVar("_T")
 LOOK_SECONDS = 15.0
 
 
+#: Control answers are small; a server that talks on is not a llama-server.
+MOST_BYTES = 16 * 1024 * 1024
+
+
+class Requests(Protocol):
+    """How a server is reached: :class:`~slotgate.llama.upstream.Upstream`."""
+
+    def request(
+        self, method: bytes, target: bytes, headers: Headers, body: bytes | None
+    ) -> Deferred[IResponse]:
+        """Send a request; fires with the response when its head has come."""
+
+
 @define
 class LlamaClient:
     """
     The control side of one server, as :class:`~slotgate.llama.control.Control` says.
     """
 
-    _http: HTTPClient
+    _server_side: Requests
     _clock: IReactorTime
     _server: Server
     _log: Logger = field(factory=Logger, init=False)
@@ -74,7 +87,7 @@ class LlamaClient:
 
     async def _get(self, path: str, read: Callable[[object], _T]) -> _T:
         limit = min(LOOK_SECONDS, self._server.control_timeout_seconds)
-        return read(await self._call("GET", path, None, limit))
+        return read(await self._call(b"GET", path, None, limit))
 
     async def _act(
         self,
@@ -90,7 +103,7 @@ class LlamaClient:
         call = f"{self._server.name} {action} {body.get('filename', '-')} (slot {slot_id})"
         began = self._clock.seconds()
         try:
-            answer = await self._call("POST", path, body, self._server.control_timeout_seconds)
+            answer = await self._call(b"POST", path, body, self._server.control_timeout_seconds)
             result = read(answer)
         except errors.ControlError as error:
             seconds = self._clock.seconds() - began
@@ -116,42 +129,33 @@ class LlamaClient:
         )
         return result
 
-    async def _call(self, method: str, path: str, body: object, limit: float) -> object:
-        whole = Deferred.fromCoroutine(self._exchange(method, path, body))
-        # on the whole exchange: treq's own timeout ends at the response's headers
+    async def _call(self, method: bytes, path: str, body: object, limit: float) -> object:
+        whole = Deferred.fromCoroutine(self._exchange(method, path.encode(), body))
+        # on the whole exchange; cancelled, it closes its connection
         whole.addTimeout(limit, self._clock, onTimeoutCancel=_timed_out)
         try:
             status, content = await whole
-        except (errors.Unreachable, CancelledError):
-            raise
-        except Exception as error:
-            # whatever the HTTP client met: for the slot it is all the same
-            sent = not isinstance(error, ConnectError)
-            raise errors.Unreachable(_in_words(error), sent=sent) from error
+        except UpstreamUnreachable as error:
+            raise errors.Unreachable(str(error), sent=error.sent) from error
+        except (UpstreamError, BodyLost) as error:
+            raise errors.Unreachable(str(error)) from error
         return _understood(status, content)
 
-    async def _exchange(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+    async def _exchange(self, method: bytes, target: bytes, body: object) -> tuple[int, bytes]:
         headers = Headers({"Accept": ["application/json"]})
         if self._server.api_key:
             headers.addRawHeader("Authorization", f"Bearer {self._server.api_key}")
         if body is not None:
             headers.addRawHeader("Content-Type", "application/json")
-        response = await self._http.request(
-            method,
-            self._server.url + path,
-            headers=headers,
-            allow_redirects=False,
-            data=None if body is None else json.dumps(body).encode(),
-        )
-        return response.code, await treq.content(response)
+        data = None if body is None else json.dumps(body).encode()
+        response = await self._server_side.request(method, target, headers, data)
+        return response.code, await body_of(response, MOST_BYTES)
 
 
 _check: type[Control] = LlamaClient
 
 
 def _timed_out(_: object, limit: float) -> object:
-    # a cancelled request fails with ResponseNeverReceived, not CancelledError, and the default
-    # converter lets only the latter become a timeout
     raise errors.Unreachable(f"no answer within {limit:g} s")
 
 
@@ -174,11 +178,3 @@ def _understood(status: int, content: bytes) -> object:
     if status in (404, 501):
         raise errors.Unsupported(said)
     raise errors.Refused(status, said)
-
-
-def _in_words(error: Exception) -> str:
-    # ResponseFailed and its kin hold the reasons and have no words of their own
-    reasons = getattr(error, "reasons", None)
-    if reasons:
-        return "; ".join(reason.getErrorMessage() or reason.type.__name__ for reason in reasons)
-    return str(error) or type(error).__name__

@@ -37,6 +37,13 @@ class Memory:
             return None
         return Holding(left.session, left.saved, Mark(left.task, left.tokens))
 
+    async def forget(self, slot_id: int) -> None:
+        """The slot's content is about to change: killed from here on we leave it unknown."""
+        try:
+            await self._index.leave(self._server, slot_id, None)
+        except Exception:
+            self._log.failure("{server}: what was left stays written", server=self._server)
+
     def leave(self, slot_id: int, content: Content) -> None:
         """
         Remember what a slot holds now. Nobody waits for it: a kill in between costs a restore.

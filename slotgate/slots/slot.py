@@ -170,7 +170,10 @@ class Slot:
         content: Content = Unknown()
         self._running = True
         try:
-            status, content = await self._prepare(await self._recall(), lease)
+            content = await self._recall()
+            # a slotgate after us must not take what this lease puts in for what was there before
+            await self._memory.forget(self.id)
+            status, content = await self._prepare(content, lease)
             self._in_use_by = lease.want.session
             lease.may_reuse = not must_erase(content, lease.want)
             restored = None if lease.restored is None else lease.restored.tokens

@@ -115,7 +115,7 @@ class Switch:
         :param needed: keys of sessions whose snapshots must not make room.
         """
         held = worth_saving(content)
-        if held is None or self._unsaved:
+        if held is None or self._unsaved or not self._usefulness.helps:
             return content
         try:
             return evolve(held, saved=await self._save(held, needed))

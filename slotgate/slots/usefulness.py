@@ -37,6 +37,11 @@ class Usefulness:
             self._in_a_row = 0
         return self._in_a_row < LIMIT
 
+    @property
+    def helps(self) -> bool:
+        """Whether restores help, as far as is known."""
+        return self._in_a_row < LIMIT
+
     def begin_anew(self) -> None:
         """The server was started anew: another build or other options may help now."""
         self._in_a_row = 0

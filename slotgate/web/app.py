@@ -17,11 +17,11 @@ from twisted.web.iweb import IRequest
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 
+from slotgate.llama.upstream import BadTarget, UpstreamError, UpstreamSilent, check_target
 from slotgate.surfaces.generation import PATHS
 from slotgate.web.errors import answer_error
 from slotgate.web.rejected import Rejected
 from slotgate.web.requests import path_of
-from slotgate.web.upstream import BadTarget, UpstreamError, UpstreamSilent, check_target
 
 _log = Logger()
 

@@ -14,10 +14,10 @@ from twisted.web.http import Request
 from twisted.web.iweb import IRequest, IResponse
 
 from slotgate.config import Server
+from slotgate.llama.upstream import Upstream
 from slotgate.reloading import Settings
 from slotgate.web.headers import request_headers
 from slotgate.web.relay import Ended, relay
-from slotgate.web.upstream import Upstream
 
 
 @define(eq=False)

@@ -20,10 +20,10 @@ from twisted.web.http import NO_BODY_CODES, PotentialDataLoss
 from twisted.web.iweb import UNKNOWN_LENGTH, IRequest, IResponse
 from zope.interface import implementer
 
-from slotgate.web._causes import cause
+from slotgate.llama.causes import cause
+from slotgate.llama.upstream import Abortable, drop
 from slotgate.web._unsent import unsent
 from slotgate.web.headers import response_headers
-from slotgate.web.upstream import Abortable, drop
 
 _log = Logger()
 

@@ -14,21 +14,35 @@ from twisted.web.client import (
     HTTPConnectionPool,
     RequestTransmissionFailed,
     ResponseNeverReceived,
+    _HTTP11ClientFactory,
 )
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IResponse
 
 from slotgate.config import Server
+from slotgate.llama._attempt import Attempt, BytesProducer, OwnResponse
+from slotgate.llama.causes import REQUEST_FAILURES, cause, was_cancelled
 from slotgate.llama.endpoints import endpoint_for
-from slotgate.web._attempt import Attempt, BytesProducer, OwnResponse
-from slotgate.web._causes import REQUEST_FAILURES, cause, was_cancelled
 
-# Not annotated in Twisted.
-_Pool: Any = HTTPConnectionPool
+
+class _QuietFactory(_HTTP11ClientFactory):
+    """
+    Twisted's factory of client connections, without two log lines for each of them.
+
+    The name is private, but to set ``noisy`` on the class itself would reach every other user of
+    it in a process that embeds slotgate.
+    """
+
+    noisy = False
+
+
+class _Pool(HTTPConnectionPool):
+    _factory = _QuietFactory
+
 
 #: An idle connection is kept this long, in seconds. It must be less than the server's own limit
 #: (5 s in cpp-httplib), else requests run into the server's closing.
-IDLE_SECONDS = 2.0
+IDLE_SECONDS = 2
 
 #: Idle connections that are kept.
 IDLE_CONNECTIONS = 8
@@ -56,7 +70,13 @@ class BadTarget(ValueError):
 class UpstreamUnreachable(UpstreamError):
     """
     No connection, or it was lost before the head of an answer had come.
+
+    :ivar sent: whether there was a connection, so that the server may have got the request.
     """
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class UpstreamSilent(UpstreamError):
@@ -160,7 +180,8 @@ class Upstream:
                 if lost and repeatable and not attempt.connected:
                     continue
                 raise UpstreamUnreachable(
-                    f"{self._name} cannot be reached: {cause(error)}"
+                    f"{self._name} cannot be reached: {cause(error)}",
+                    sent=attempt.connection is not None,
                 ) from error
             return response if repeatable else OwnResponse(response, attempt.connection)
         raise AssertionError("a request on a connection of its own has an outcome")
