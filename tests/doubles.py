@@ -15,6 +15,7 @@ from twisted.internet.task import Clock
 
 from slotgate.llama.errors import ControlError
 from slotgate.llama.wire import Props, Restored, Saved, SlotStatus
+from slotgate.sessions import Policy
 from slotgate.slots.memory import Memory
 from slotgate.slots.slot import Slot
 from slotgate.slots.usefulness import Usefulness
@@ -66,7 +67,7 @@ def slot(
         snapshots=kept,
         view=View(name, 0, llama, clock, 1.0, load_wait_seconds),
         usefulness=Usefulness("local"),
-        memory=Memory("local", kept.index),
+        memory=Memory("local", kept.index, lambda _: Policy(64)),
         clock=clock,
         max_queue=max_queue,
     )

@@ -4,11 +4,14 @@ What the slots hold, remembered over our own restart.
 
 from __future__ import annotations
 
-from attrs import define, field
+from collections.abc import Callable
+
+from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from slotgate.sessions import Policy
 from slotgate.slots.machine import Content, Holding, Mark
 from slotgate.snapshots.index import Index
 from slotgate.snapshots.records import Left
@@ -24,6 +27,8 @@ class Memory:
 
     _server: str
     _index: Index
+    #: What a route's settings say now; those of then may have changed meanwhile.
+    _policy: Callable[[str], Policy]
     _log: Logger = field(factory=Logger, init=False)
 
     async def left(self, slot_id: int) -> Content | None:
@@ -35,7 +40,8 @@ class Memory:
             return None
         if left is None:
             return None
-        return Holding(left.session, left.saved, Mark(left.task, left.tokens))
+        session = evolve(left.session, policy=self._policy(left.session.key.route))
+        return Holding(session, left.saved, Mark(left.task, left.tokens))
 
     async def forget(self, slot_id: int) -> None:
         """The slot's content is about to change: killed from here on we leave it unknown."""

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from attrs import astuple, fields, frozen
 
-from slotgate.sessions import Policy, Session, SessionKey
+from slotgate.sessions import Session, SessionKey
 from slotgate.snapshots.database import Transactions
 from slotgate.snapshots.records import Left, Snapshot
 
@@ -134,16 +134,17 @@ class Index:
 
         def read(cursor: sqlite3.Cursor) -> Left | None:
             row = cursor.execute(
-                "SELECT client, route, session, source, beginning, min_tokens, idle_seconds,"
-                " max_files, max_bytes, saved, task, tokens FROM left_in_slots"
+                "SELECT client, route, session, source, beginning, saved, task, tokens"
+                " FROM left_in_slots"
                 " WHERE server = ? AND slot = ?",
                 (server, slot),
             ).fetchone()
             if row is None:
                 return None
-            client, route, session, source, beginning, *policy, saved, task, tokens = row
+            client, route, session, source, beginning, saved, task, tokens = row
             key = SessionKey(client or None, route, session)
-            return Left(Session(key, source, Policy(*policy), beginning), bool(saved), task, tokens)
+            found = Session(key, source, beginning=beginning)
+            return Left(found, bool(saved), task, tokens)
 
         return await self._database.runInteraction(read)
 
@@ -163,7 +164,6 @@ class Index:
                 *_identity(session.key),
                 session.source,
                 session.beginning,
-                *astuple(session.policy),
                 left.saved,
                 left.task,
                 left.tokens,

@@ -58,8 +58,9 @@ class Snapshot:
 class Left:
     """What a slot held when a lease of it ended."""
 
+    #: Without its policy: that is the route's, whatever it says by then.
     session: Session
-    #: The session's snapshot was the same.
+    #: Nothing of it was to be saved.
     saved: bool
     #: ``id_task`` and ``n_prompt_tokens`` of the slot then.
     task: int

@@ -35,6 +35,11 @@ class Connections(WrappingFactory):
             connection.loseConnection()
         return self._closed
 
+    def abort(self) -> None:
+        """Cut what is left."""
+        for connection in list(self.protocols):
+            connection.abortConnection()
+
     def unregisterProtocol(self, p: ProtocolWrapper) -> None:
         """A connection is gone."""
         super().unregisterProtocol(p)

@@ -1,0 +1,151 @@
+"""
+The parts of a gateway, put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+
+from slotgate.config import Config, Server
+from slotgate.llama.client import LlamaClient
+from slotgate.llama.upstream import Upstream
+from slotgate.reloading import Settings
+from slotgate.routes import policy_of, route_for
+from slotgate.sessions import Policy
+from slotgate.slots.memory import Memory
+from slotgate.slots.pool import SlotPool
+from slotgate.slots.slot import Slot
+from slotgate.slots.usefulness import Usefulness
+from slotgate.slots.view import View
+from slotgate.snapshots.database import Transactions
+from slotgate.snapshots.files import Folder
+from slotgate.snapshots.index import Index
+from slotgate.snapshots.store import Blocking, Snapshots
+from slotgate.web._session_finding import Finding
+from slotgate.web.app import make_app
+from slotgate.web.asked import Understanding
+from slotgate.web.clients import Clients
+from slotgate.web.connections import Connections
+from slotgate.web.forward import Forward
+from slotgate.web.generations import Generations
+from slotgate.web.limits import limited_site
+from slotgate.web.passing import Passing
+from slotgate.web.sessions import Sessions
+
+_T = TypeVar("_T")
+
+#: How long the index or the slot folder may take before a request goes on without its cache, in
+#: seconds: a disk that hangs, a network folder whose server is away.
+DISK_SECONDS = 30.0
+
+
+@frozen
+class Parts:
+    """What a running gateway is made of."""
+
+    upstreams: Mapping[str, Upstream]
+    pool: SlotPool
+    forward: Forward
+    connections: Connections
+
+
+@frozen
+class _Bounded:
+    """A database whose users do not wait for it for ever."""
+
+    _database: Transactions
+    _reactor: Any
+
+    def runInteraction(self, interaction: Callable[..., _T], *args: object) -> Deferred[_T]:
+        """As :class:`Transactions` says."""
+        done = self._database.runInteraction(interaction, *args)
+        return done.addTimeout(DISK_SECONDS, self._reactor)
+
+
+def build(settings: Settings, reactor: Any, secret: bytes, database: Transactions) -> Parts:
+    """
+    Put a gateway together. Nothing of it runs yet.
+
+    :param secret: the key of this installation.
+    :param database: the index.
+    """
+    config = settings.config
+    upstreams = {name: Upstream(reactor, server) for name, server in config.servers.items()}
+    index = Index(_Bounded(database, reactor))
+    pool = _slots(settings, reactor, upstreams, secret, index)
+    clients = Clients(settings)
+    forward = Forward(upstreams, reactor, settings)
+    generations = Generations(settings, Understanding(settings, clients), pool, forward, reactor)
+    passing = Passing(settings, clients, pool, forward)
+    sessions = Sessions(clients, pool, index, Finding(settings, pool, index))
+    app = make_app(generations.answer, passing.slot_call, sessions.answer, passing.answer)
+    max_body = int(config.gateway.max_body_mib * 1024 * 1024)
+    site = limited_site(app.resource(), reactor, max_body)
+    return Parts(upstreams, pool, forward, Connections(site))
+
+
+def _slots(
+    settings: Settings, reactor: Any, upstreams: Mapping[str, Upstream], secret: bytes, index: Index
+) -> SlotPool:
+    """The slots that routes with a cache use; the others belong to nobody."""
+
+    def blocking(function: Callable[..., _T], *args: object) -> Deferred[_T]:
+        done = deferToThreadPool(reactor, reactor.getThreadPool(), function, *args)
+        return done.addTimeout(DISK_SECONDS, reactor)
+
+    def policy(route: str) -> Policy:
+        found = route_for(settings.config, route)
+        return Policy() if found is None else policy_of(found[0])
+
+    slots = {}
+    for server in settings.config.servers.values():
+        control = LlamaClient(upstreams[server.name], reactor, server)
+        snapshots = _snapshots(server, index, blocking, secret, reactor)
+        usefulness = Usefulness(server.name)
+        memory = Memory(server.name, index, policy)
+        for slot_id in _slot_ids(settings.config, server):
+            name = f"{server.name} slot {slot_id}"
+            view = View(
+                name, slot_id, control, reactor, server.poll_seconds, server.load_wait_seconds
+            )
+            slots[server.name, slot_id] = Slot(
+                name=name,
+                id=slot_id,
+                control=control,
+                snapshots=snapshots,
+                view=view,
+                usefulness=usefulness,
+                memory=memory,
+                clock=reactor,
+                max_queue=settings.config.gateway.max_queue,
+            )
+    return SlotPool(slots)
+
+
+def _slot_ids(config: Config, server: Server) -> set[int]:
+    return {
+        slot_id
+        for route in config.routes
+        if route.server == server.name and route.cache
+        for slot_id in route.slots
+    }
+
+
+def _snapshots(
+    server: Server, index: Index, blocking: Blocking, secret: bytes, reactor: Any
+) -> Snapshots:
+    return Snapshots(
+        server=server.name,
+        index=index,
+        folder=None if server.slot_save_path is None else Folder(server.slot_save_path),
+        blocking=blocking,
+        secret=secret,
+        clock=reactor,
+        verify=server.verify,
+        min_free_bytes=int(server.min_free_gib * 1024**3),
+    )
