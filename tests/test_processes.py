@@ -317,7 +317,6 @@ class StopTests(ProcessCase):
         return status, pid
 
 
-@implementer(IPullProducer)
 class ReloadTests(ProcessCase):
     """SIGHUP reads the configuration again."""
 
@@ -340,6 +339,7 @@ class ReloadTests(ProcessCase):
         self.assertEqual((await self.get("/health")).status, 502)
 
 
+@implementer(IPullProducer)
 class Burst(Protocol):
     """
     A server that answers with 300 MB as fast as they are taken.

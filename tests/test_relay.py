@@ -17,11 +17,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.iweb import IRequest, IResponse
 
 from slotgate.config import Server
+from slotgate.llama.upstream import Upstream
 from slotgate.web import relay as relay_module
 from slotgate.web.headers import request_headers
 from slotgate.web.limits import limited_site
 from slotgate.web.relay import Ended, relay
-from slotgate.llama.upstream import Upstream
 
 STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 STALL = 60.0

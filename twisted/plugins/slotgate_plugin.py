@@ -1,5 +1,5 @@
 from twisted.application.service import ServiceMaker
 
-serviceMaker = ServiceMaker(  # type: ignore[no-untyped-call]
+serviceMaker = ServiceMaker(
     "slotgate", "slotgate.tap", "Unlimited llama.cpp slots that survive restarts.", "slotgate"
 )
