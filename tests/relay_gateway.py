@@ -24,11 +24,11 @@ from twisted.trial.unittest import TestCase
 from twisted.web.iweb import IRequest
 
 from slotgate.config import Server
+from slotgate.llama.upstream import Upstream, UpstreamError
 from slotgate.web.errors import answer_error
 from slotgate.web.headers import request_headers
 from slotgate.web.limits import limited_site
 from slotgate.web.relay import Ended, relay
-from slotgate.llama.upstream import Upstream, UpstreamError
 
 reactor: Any = _reactor
 

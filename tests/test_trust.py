@@ -112,6 +112,10 @@ class UsefulnessTests(SlotCase):
         verdicts = [self.useless(name) for name in "ABABABAB"]
         self.assertEqual(verdicts.count(Verdict.RESTORED), 3)
         self.assertEqual(verdicts[-1], Verdict.COLD)
+        # and nothing more is written that nobody would read
+        calls = len(self.llama.calls)
+        self.useless("A")
+        self.assertEqual(len(self.llama.calls), calls)
 
     def test_one_that_helps_begins_the_count_anew(self) -> None:
         for name in "ABAB":

@@ -123,10 +123,16 @@ class RequestTests(UpstreamCase):
         self.assertEqual(self.successResultOf(asked).code, 200)
 
     def test_the_target_is_not_tidied_up(self) -> None:
-        for target in (b"/x?", b"/x;", b"/x;?", b"/a//b", b"/a/./b", b"/%2fx?http://evil/", b"/@e"):
+        for target in (b"/x?y", b"/x;y", b"/a//b", b"/a/./b", b"/%2fx?http://evil/", b"/@e"):
             asked = self.ask(target=target)
             wire = self.wire().connect()
             self.assertEqual(wire.sent().split(b" ")[1], target)
+            self.cancel(asked)
+
+    def test_but_for_a_query_or_parameter_that_is_empty(self) -> None:
+        for target in (b"/x?", b"/x;", b"/x;?"):
+            asked = self.ask(target=target)
+            self.assertEqual(self.wire().connect().sent().split(b" ")[1], b"/x")
             self.cancel(asked)
 
     def test_a_target_that_is_not_a_path_is_refused(self) -> None:

@@ -7,8 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IConsumer, IProtocol, IProtocolFactory
-from twisted.web.client import Agent, HTTPConnectionPool
+from twisted.internet.interfaces import (
+    IConsumer,
+    IProtocol,
+    IProtocolFactory,
+    IStreamClientEndpoint,
+)
+from twisted.web.client import URI, Agent, HTTPConnectionPool
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer, IClientRequest, IResponse
 from zope.interface import implementer
@@ -17,86 +22,85 @@ from zope.interface import implementer
 _Agent: Any = Agent
 
 
-@implementer(IAgentEndpointFactory)
+@implementer(IAgentEndpointFactory, IStreamClientEndpoint)
 class Attempt:
     """
-    One attempt at a request. To the agent it is the endpoint, the pool and the connection, so
-    that we know which connection was used, whether it is a new one, and when it was there.
+    One attempt at a request. It stands between the agent's pool and the configured endpoint, so
+    it knows whether a connection was made for it, which one, and since when it is there.
 
-    :ivar connected: a new connection was asked for, no kept one used.
+    :ivar connecting: a new connection was asked for, no kept one used.
+    :ivar connection: the new connection's protocol, once there is one.
     :ivar silent: the server has said nothing for too long.
-    :ivar connection: the agent's protocol, once there is one.
 
-    :param target: what goes into the request line.
     :param silence: how long the server may say nothing, in seconds, from the moment there is a
         connection.
     """
 
-    connected = False
-    silent = False
+    connecting = False
     connection: Any = None
-    _timer: Any = None
+    silent = False
     _answer: Deferred[IResponse]
 
-    def __init__(
-        self, reactor: Any, endpoint: Any, pool: HTTPConnectionPool, target: bytes, silence: float
-    ) -> None:
+    def __init__(self, reactor: Any, endpoint: IStreamClientEndpoint, silence: float) -> None:
         self._reactor = reactor
         self._endpoint = endpoint
-        self._pool = pool
-        self._target = target
         self._silence = silence
-        self.persistent = pool.persistent
+        self._timer: Any = None
 
     async def send(
-        self, method: bytes, origin: bytes, headers: Headers, producer: IBodyProducer | None
+        self,
+        pool: HTTPConnectionPool,
+        method: bytes,
+        url: bytes,
+        headers: Headers,
+        producer: IBodyProducer | None,
     ) -> IResponse:
         """
         Send the request and wait for the head of the answer.
-
-        :param origin: scheme and authority of the server; the agent sees no more of the URL.
         """
-        agent = _Agent.usingEndpointFactory(self._reactor, self, pool=self)
-        self._answer = agent.request(method, origin, headers, producer)
+        agent = _Agent.usingEndpointFactory(self._reactor, self, pool)
+        # for a kept connection; a new one begins the time anew
+        self._listen()
+        self._answer = agent.request(method, url, headers, producer)
         try:
             return await self._answer
         finally:
-            if self._timer is not None and self._timer.active():
-                self._timer.cancel()
+            self._listen_no_more()
 
-    def endpointForURI(self, uri: object) -> Any:
+    @property
+    def sent(self) -> bool:
+        """
+        Whether the server may have got the request.
+        """
+        return not self.connecting or self.connection is not None
+
+    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
         """
         The configured endpoint, whatever the URI.
         """
         return self
 
-    def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """
         Make a connection, as :class:`IStreamClientEndpoint` says.
         """
-        self.connected = True
-        made: Deferred[Any] = self._endpoint.connect(factory)
-        return made
+        self.connecting = True
+        # the time that takes is the endpoint's to limit
+        self._listen_no_more()
+        made: Deferred[IProtocol] = self._endpoint.connect(protocolFactory)
+        return made.addCallback(self._made)
 
-    def getConnection(self, key: Any, endpoint: Any) -> Deferred[Any]:
-        """
-        A connection from the pool, as :class:`HTTPConnectionPool` says.
-        """
-        return self._pool.getConnection(key, endpoint).addCallback(self._got)
-
-    def _got(self, connection: Any) -> Attempt:
+    def _made(self, connection: IProtocol) -> IProtocol:
         self.connection = connection
-        self._timer = self._reactor.callLater(self._silence, self._give_up)
-        return self
+        self._listen()
+        return connection
 
-    def request(self, request: Any) -> Deferred[IResponse]:
-        """
-        Send the request over the connection, with the target's own bytes: the agent takes URLs
-        apart and drops an empty query or parameter on the way.
-        """
-        request.uri = self._target
-        sent: Deferred[IResponse] = self.connection.request(request)
-        return sent
+    def _listen(self) -> None:
+        self._timer = self._reactor.callLater(self._silence, self._give_up)
+
+    def _listen_no_more(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
 
     def _give_up(self) -> None:
         self.silent = True

@@ -129,7 +129,7 @@ class Upstream:
         authority = url.netloc.rpartition("@")[2]
         self._prefix = url.path.rstrip("/").encode("ascii")
         self._host = authority.encode("idna" if not authority.isascii() else "ascii")
-        self._origin = b"%s://%s/" % (url.scheme.encode(), self._host)
+        self._origin = b"%s://%s" % (url.scheme.encode(), self._host)
         self._name = f"server {server.name!r} at {url.scheme}://{authority}{url.path.rstrip('/')}"
         self._silence = server.read_timeout_seconds
         self._kept: Any = _Pool(reactor, persistent=True)
@@ -144,7 +144,8 @@ class Upstream:
         """
         Send a request.
 
-        :param target: the client's request-target, as it came: path and query.
+        :param target: the client's request-target, as it came: path and query. Twisted drops a
+            query or parameter that is empty (``/a?``).
         :param headers: what :func:`slotgate.web.headers.request_headers` left; Host and
             Content-Length are set here.
         :return: a Deferred that fires with the response as soon as its head has come, or fails
@@ -165,10 +166,13 @@ class Upstream:
     ) -> IResponse:
         repeatable = method in _SAFE and body is None
         producer = None if body is None else BytesProducer(body)
+        url = self._origin + target
         for pool in (self._kept, self._own) if repeatable else (self._own,):
-            attempt = Attempt(self._reactor, self._endpoint, pool, target, self._silence)
+            attempt = Attempt(self._reactor, self._endpoint, self._silence)
             try:
-                response = await attempt.send(method, self._origin, headers, producer)
+                response = await attempt.send(
+                    pool, method, self._origin + target, headers, producer
+                )
             except REQUEST_FAILURES as error:
                 if attempt.silent:
                     raise UpstreamSilent(
@@ -177,11 +181,11 @@ class Upstream:
                 if was_cancelled(error):
                     raise CancelledError from None
                 lost = isinstance(error, ResponseNeverReceived | RequestTransmissionFailed)
-                if lost and repeatable and not attempt.connected:
+                if lost and repeatable and not attempt.connecting:
                     continue
                 raise UpstreamUnreachable(
                     f"{self._name} cannot be reached: {cause(error)}",
-                    sent=attempt.connection is not None,
+                    sent=attempt.sent,
                 ) from error
             return response if repeatable else OwnResponse(response, attempt.connection)
         raise AssertionError("a request on a connection of its own has an outcome")
