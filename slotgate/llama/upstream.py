@@ -170,9 +170,7 @@ class Upstream:
         for pool in (self._kept, self._own) if repeatable else (self._own,):
             attempt = Attempt(self._reactor, self._endpoint, self._silence)
             try:
-                response = await attempt.send(
-                    pool, method, self._origin + target, headers, producer
-                )
+                response = await attempt.send(pool, method, url, headers, producer)
             except REQUEST_FAILURES as error:
                 if attempt.silent:
                     raise UpstreamSilent(
