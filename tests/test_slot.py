@@ -315,6 +315,14 @@ class FaultTests(SlotCase):
         verdicts = [self.turn(name) for name in "ABAA"]
         self.assertEqual(verdicts, [Verdict.COLD, Verdict.COLD, Verdict.RESTORED, Verdict.RESIDENT])
 
+    def test_without_slots_the_answers_counts_tell_a_strangers_tokens(self) -> None:
+        self.llama.faults["look"] = [Unsupported("501")] * 99
+        self.turn("A")
+        self.llama.request("stranger", 300)
+        self.turn("B")
+        self.assertEqual(self.turn("A"), Verdict.COLD)
+        self.assertNotIn("restore stranger", self.llama.calls)
+
     def test_without_slots_a_cut_request_leaves_nothing_to_save(self) -> None:
         self.llama.faults["look"] = [Unsupported("501")] * 99
         self.turn("A", end=End.CUT)

@@ -141,7 +141,7 @@ def after_request(
             return sent.content
         if over.end is not End.COMPLETE or want.session is None:
             return Unknown()
-        return Holding(want.session, saved=False)
+        return Holding(want.session, saved=False, told=_expected(over.usage))
     if status.tokens == 0:
         return Empty()
     mark = mark_of(status)
@@ -176,7 +176,23 @@ def _agrees(tokens: int, usage: Usage) -> bool:
     Whether a slot holds what an answer says: the prompt, and what was generated but for the last
     token, which was never read. Measured on b11549; one more or less is let pass.
     """
-    prompt = usage.reused + usage.read
     if usage.generated is None:
-        return tokens >= prompt
-    return abs(tokens - (prompt + max(usage.generated - 1, 0))) <= 1
+        return tokens >= usage.reused + usage.read
+    return abs(tokens - (_expected(usage) or 0)) <= 1
+
+
+def _expected(usage: Usage | None) -> int | None:
+    if usage is None or usage.generated is None:
+        return None
+    return usage.reused + usage.read + max(usage.generated - 1, 0)
+
+
+def saved_right(held: Holding, tokens: int) -> bool:
+    """
+    Whether a save wrote what was believed to be in the slot.
+
+    :param tokens: ``n_saved`` of the server's answer.
+    """
+    if held.mark is not None:
+        return tokens == held.mark.tokens
+    return held.told is None or abs(tokens - held.told) <= 1

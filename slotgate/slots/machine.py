@@ -50,6 +50,8 @@ class Holding:
     saved: bool
     #: ``None`` where the server does not show its slots: then nobody can check.
     mark: Mark | None = None
+    #: How many tokens an answer said are in it; ``None`` where it did not say.
+    told: int | None = None
 
 
 Content = Unknown | Empty | Gone | Holding

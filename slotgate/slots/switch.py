@@ -13,7 +13,7 @@ from slotgate.llama.control import Control
 from slotgate.llama.errors import ControlError, Refused, Unreachable, Unsupported
 from slotgate.llama.wire import SlotStatus
 from slotgate.sessions import Session, SessionKey
-from slotgate.slots.choice import Verdict, must_erase, seen, worth_saving
+from slotgate.slots.choice import Verdict, must_erase, saved_right, seen, worth_saving
 from slotgate.slots.lease import Lease
 from slotgate.slots.machine import Content, Empty, Holding, Unknown
 from slotgate.slots.usefulness import Usefulness
@@ -168,12 +168,12 @@ class Switch:
             await self._snapshots.discard(planned)
             raise
         tokens = saved.tokens
-        if held.mark is not None and tokens != held.mark.tokens:
+        if not saved_right(held, tokens):
             self._log.warn(
-                "{slot}: {saved} tokens were saved where {held} were seen",
+                "{slot}: {saved} tokens were saved, and the slot had held {held}",
                 slot=self._view.name,
                 saved=tokens,
-                held=held.mark.tokens,
+                held=held.told if held.mark is None else held.mark.tokens,
             )
             tokens = 0
         elif 0 < tokens < held.session.policy.min_tokens:
