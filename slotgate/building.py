@@ -4,12 +4,15 @@ The parts of a gateway, put together.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from attrs import frozen
-from twisted.internet.defer import Deferred
+from attrs import define, frozen
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
 
 from slotgate.config import Config, Server
 from slotgate.llama.client import LlamaClient
@@ -43,6 +46,9 @@ _T = TypeVar("_T")
 #: seconds: a disk that hangs, a network folder whose server is away.
 DISK_SECONDS = 30.0
 
+#: How long the index is left alone after it did not answer, in seconds.
+AWAY_SECONDS = 10.0
+
 
 @frozen
 class Parts:
@@ -54,17 +60,32 @@ class Parts:
     connections: Connections
 
 
-@frozen
+class IndexAway(Exception):
+    """The index did not answer a moment ago; nobody waits for it again so soon."""
+
+
+@define
 class _Bounded:
-    """A database whose users do not wait for it for ever."""
+    """
+    A database whose users do not wait for it for ever, and none of them again right after one
+    has waited in vain.
+    """
 
     _database: Transactions
     _reactor: Any
+    _away_until: float = 0.0
 
     def runInteraction(self, interaction: Callable[..., _T], *args: object) -> Deferred[_T]:
         """As :class:`Transactions` says."""
+        if self._reactor.seconds() < self._away_until:
+            return fail(IndexAway())
         done = self._database.runInteraction(interaction, *args)
-        return done.addTimeout(DISK_SECONDS, self._reactor)
+        return done.addTimeout(DISK_SECONDS, self._reactor).addErrback(self._away)
+
+    def _away(self, failure: Failure) -> Failure:
+        if failure.check(sqlite3.OperationalError, DeferredTimeout):
+            self._away_until = self._reactor.seconds() + AWAY_SECONDS
+        return failure
 
 
 def build(settings: Settings, reactor: Any, secret: bytes, database: Transactions) -> Parts:
@@ -106,7 +127,7 @@ def _slots(
     for server in settings.config.servers.values():
         control = LlamaClient(upstreams[server.name], reactor, server)
         snapshots = _snapshots(server, index, blocking, secret, reactor)
-        usefulness = Usefulness(server.name)
+        usefulness = Usefulness(server.name, reactor)
         memory = Memory(server.name, index, policy)
         for slot_id in _slot_ids(settings.config, server):
             name = f"{server.name} slot {slot_id}"

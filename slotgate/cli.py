@@ -55,11 +55,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(config: Path | None) -> int:
+    from twisted.internet.error import CannotListenError
     from twisted.scripts.twistd import run
 
     given = [] if config is None else ["--config", str(config)]
     sys.argv[1:] = ["--nodaemon", "--pidfile=", "slotgate", *given]
-    run()
+    try:
+        run()
+    except CannotListenError as error:
+        # by now the other stderr is the log
+        print(f"slotgate: {error}. Is Ollama running? See gateway.listen", file=sys.__stderr__)
+        return 1
     return 0
 
 

@@ -131,7 +131,7 @@ class Life:
         snapshots = Snapshots(
             "local", self.index, folder, database.blocking, b"secret", clock, setup.verify
         )
-        self.usefulness = Usefulness("local")
+        self.usefulness = Usefulness("local", clock)
         self.slot = Slot(
             name="local slot 0",
             id=0,

@@ -66,7 +66,7 @@ def slot(
         control=llama,
         snapshots=kept,
         view=View(name, 0, llama, clock, 1.0, load_wait_seconds),
-        usefulness=Usefulness("local"),
+        usefulness=Usefulness("local", clock),
         memory=Memory("local", kept.index, lambda _: Policy(64)),
         clock=clock,
         max_queue=max_queue,

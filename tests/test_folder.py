@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slotgate.snapshots.files import Folder
+from slotgate.snapshots.files import Folder, FolderAway
 from slotgate.snapshots.names import OURS, file_name, route_tag
 
 NAME = file_name("qwen", "0" * 32, 1)
@@ -35,9 +35,10 @@ def test_a_file_that_is_gone_is_a_problem(folder: Folder) -> None:
     assert folder.problem(NAME, 10) == "No such file or directory"
 
 
-def test_a_folder_that_is_gone_is_a_problem(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_says_nothing_about_its_files(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "nowhere")
-    assert folder.problem(NAME, 10) == "No such file or directory"
+    with pytest.raises(FolderAway):
+        folder.problem(NAME, 10)
     folder.remove(NAME)
 
 

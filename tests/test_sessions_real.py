@@ -148,7 +148,7 @@ class StrangerTests(RealGatewayCase):
         a, b = self.chat("A"), self.chat("B")
         for chat in (a, b, a):
             await chat.turn()
-        for name in ("7", "-1", "0abc", "0%3Fx"):
+        for name in ("7", "-1", "0abc", "0%3Fx", "0/", "0%2f"):
             await self.post(f"/slots/{name}?action=erase", {})
             self.assertEqual((await a.turn()).cache, "restored")
 
@@ -157,8 +157,9 @@ class StrangerTests(RealGatewayCase):
         for chat in (a, b):
             await chat.turn()
         (snapshot,) = self.slots.iterdir()
-        answer = await self.post("/slots/0?action=save", {"filename": snapshot.name})
-        self.assertEqual(answer.status, 403)
+        for path in ("/slots/0", "/slots/0/", "/slots/0%2f", "/slots/0/x"):
+            answer = await self.post(f"{path}?action=save", {"filename": snapshot.name})
+            self.assertEqual(answer.status, 403, path)
 
 
 class DisconnectTests(RealGatewayCase):

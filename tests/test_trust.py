@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from slot_case import SlotCase, want
+from twisted.logger import capturedLogs, formatEvent
 
 from slotgate.llama.errors import Loading, Refused, Unreachable
 from slotgate.llama.wire import Usage
@@ -259,6 +260,55 @@ class IdleTests(SlotCase):
         self.clock.pump([0.5] * 40)
         self.assertEqual(self.llama.calls[-1], "save A")
         self.assertEqual(self.slot.state, "saved")
+
+
+class FolderAwayTests(FolderCase):
+    """The folder is away for a moment: unmounted, renamed."""
+
+    def test_the_session_is_cold_and_its_snapshot_waits(self) -> None:
+        for name in "AB":
+            self.turn(name)
+        away = self.path.rename(self.path.with_name(f"{self.path.name}-away"))
+        self.assertEqual(self.turn("A"), Verdict.COLD)
+        away.rename(self.path)
+        self.turn(want("C", min_tokens=999))
+        self.assertEqual(self.turn("A"), Verdict.RESTORED)
+
+
+class StrangerTests(SlotCase):
+    """Somebody else's request behind ours, with exactly as many tokens."""
+
+    def test_the_task_tells(self) -> None:
+        for name in "AB":
+            self.turn(name)
+        lease = self.lease("A")
+        self.works(lease, "A")
+        self.llama.request("stranger", 100)
+        lease.release(End.COMPLETE, Usage(reused=50, read=43, generated=8))
+        self.llama.calls.clear()
+        self.turn("B")
+        self.assertNotIn("save stranger", self.llama.calls)
+
+
+class RestartTests(SlotCase):
+    """A restart of the server is nobody's fault."""
+
+    def test_nobody_is_accused_of_using_a_slot_that_is_new(self) -> None:
+        self.turn("A")
+        self.llama.restart()
+        self.llama.task = None
+        with capturedLogs() as logs:
+            self.turn("A")
+        said = "\n".join(formatEvent(event) for event in logs)
+        self.assertIn("the server was started anew", said)
+        self.assertNotIn("somebody else", said)
+
+    def test_but_whoever_uses_it_is(self) -> None:
+        self.turn("A")
+        self.llama.request("stranger")
+        with capturedLogs() as logs:
+            self.turn("A")
+        self.assertIn("somebody else used it", "\n".join(formatEvent(event) for event in logs))
 
 
 class MemoryTests(SlotCase):

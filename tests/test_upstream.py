@@ -129,11 +129,16 @@ class RequestTests(UpstreamCase):
             self.assertEqual(wire.sent().split(b" ")[1], target)
             self.cancel(asked)
 
-    def test_but_for_a_query_or_parameter_that_is_empty(self) -> None:
-        for target in (b"/x?", b"/x;", b"/x;?"):
-            asked = self.ask(target=target)
-            self.assertEqual(self.wire().connect().sent().split(b" ")[1], b"/x")
-            self.cancel(asked)
+    def test_but_for_a_query_that_is_empty(self) -> None:
+        asked = self.ask(target=b"/x?")
+        self.assertEqual(self.wire().connect().sent().split(b" ")[1], b"/x")
+        self.cancel(asked)
+
+    def test_what_would_go_out_as_another_path_is_refused(self) -> None:
+        # nobody has decided about /completion, if the request was for /completion;
+        for target in (b"/completion;", b"/completion;?", b"/completion;?x"):
+            with self.assertRaises(ValueError, msg=repr(target)):
+                self.ask(target=target)
 
     def test_a_target_that_is_not_a_path_is_refused(self) -> None:
         for target in (

@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.web.client import (
+    URI,
     HTTPConnectionPool,
     RequestTransmissionFailed,
     ResponseNeverReceived,
@@ -101,11 +102,15 @@ def check_target(target: bytes) -> None:
     """
     See that a server will read a request-target as we do.
 
-    :raises BadTarget: for a target that is no absolute path, or that leaves the server's path
-        with ``..``.
+    :raises BadTarget: for a target that is no absolute path, that would go out as another one, or
+        that leaves the server's path with ``..``.
     """
     if not _TARGET.match(target):
         raise BadTarget("the request target is not a path")
+    # Twisted takes URLs apart and drops a parameter that is empty: "/completion;" would reach the
+    # server as a path that nobody decided about. Only an empty query says the same either way
+    if URI.fromBytes(b"http://server" + target).originForm != target.removesuffix(b"?"):
+        raise BadTarget("the request target has an empty parameter")
     if b".." in re.split(rb"[/\\]", unquote_to_bytes(target.partition(b"?")[0])):
         raise BadTarget("the path of the request has '..' in it")
 
@@ -145,7 +150,7 @@ class Upstream:
         Send a request.
 
         :param target: the client's request-target, as it came: path and query. Twisted drops a
-            query or parameter that is empty (``/a?``).
+            query that is empty (``/a?``).
         :param headers: what :func:`slotgate.web.headers.request_headers` left; Host and
             Content-Length are set here.
         :return: a Deferred that fires with the response as soon as its head has come, or fails

@@ -85,6 +85,8 @@ class Slot:
     _recalled: bool = field(default=False, init=False)
     #: A request of ours runs, or its switch does.
     _running: bool = field(default=False, init=False)
+    #: How many requests wait; calls of the session API do not take their places.
+    _queue: int = field(default=0, init=False)
     _used: float = field(default=0.0, init=False)
     #: Whose cache is in the slot while the lock is held and the content therefore unknown.
     _in_use_by: Session | None = field(default=None, init=False)
@@ -123,7 +125,7 @@ class Slot:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for the slot."""
+        """How many requests and calls of the session API wait for the slot."""
         return len(self._lock.waiting)
 
     def lease(self, want: Want) -> Deferred[Lease]:
@@ -145,9 +147,13 @@ class Slot:
             raise Stopping
         # our own look after a request is not one that waits behind another
         room = self._max_queue if self._running else self._max_queue + 1
-        if self._lock.locked and self.waiting >= room:
-            raise QueueFull(f"{self.waiting} requests wait for {self.name}")
-        await self._lock.acquire()
+        if self._lock.locked and self._queue >= room:
+            raise QueueFull(f"{self._queue} requests wait for {self.name}")
+        self._queue += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self._queue -= 1
         if self._stopping:
             # those that waited end at once, and leave the time there is to the running ones
             self._hand_over()
@@ -226,7 +232,15 @@ class Slot:
         if over.usage is None and session is not None:
             snapshot = await self._snapshots.find(session.key)
             saved_tokens = 0 if snapshot is None else snapshot.tokens
-        return after_request(sent, over, now, lease.want, saved_tokens)
+        content = after_request(sent, over, now, lease.want, saved_tokens)
+        if over.usage is not None and session is not None and isinstance(content, Unknown):
+            self._log.warn(
+                "{slot}: it does not hold what the answer to {session} says: somebody else used"
+                " it. Let every client of this server come through slotgate",
+                slot=self.name,
+                session=session.key.shown,
+            )
+        return content
 
     async def _recall(self) -> Content:
         """Begin a lease; the first one with what the slotgate before us left in the slot."""

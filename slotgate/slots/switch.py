@@ -95,7 +95,10 @@ class Switch:
             self._fingerprint = None
             return now
         task = -1 if status.task is None else status.task
-        if task < self._last_task:
+        last = self._last_task
+        if isinstance(content, Holding) and content.mark is not None:
+            last = max(last, content.mark.task)
+        if task < last:
             self._usefulness.begin_anew()
             self._log.info("{slot}: the server was started anew", slot=self._view.name)
         elif isinstance(content, Holding) and not isinstance(now, Holding):
@@ -243,5 +246,9 @@ class Switch:
                 snapshot, f"restore gave {restored.tokens} tokens instead of {snapshot.tokens}"
             )
             return Unknown()
-        await self._snapshots.used(snapshot)
+        try:
+            await self._snapshots.used(snapshot)
+        except Exception:
+            # it is restored all the same
+            self._log.failure("{file}: its use is not recorded", file=snapshot.file)
         return Holding(session, saved=True)

@@ -16,6 +16,9 @@ from twisted.internet.defer import Deferred, execute
 
 _T = TypeVar("_T")
 
+#: How long a transaction waits for somebody else's, in seconds: a backup, a curious operator.
+BUSY_SECONDS = 0.5
+
 #: Raised when the tables change; an index of another version is not opened.
 SCHEMA_VERSION = 1
 
@@ -118,6 +121,7 @@ def connect(reactor: object, path: Path) -> ConnectionPool:
         "sqlite3",
         str(path),
         check_same_thread=False,
+        timeout=BUSY_SECONDS,
         cp_min=1,
         cp_max=1,
         cp_noisy=False,

@@ -16,6 +16,10 @@ from slotgate.snapshots.names import OURS
 _CHUNK = 1 << 20
 
 
+class FolderAway(Exception):
+    """The folder is not there now: unmounted, renamed."""
+
+
 @frozen
 class Folder:
     """A folder of slot files. Only regular files with our names are ever touched."""
@@ -27,10 +31,14 @@ class Folder:
         Why a file is not what a record says of it; empty when it is.
 
         A truncated file kills llama-server, so this stands before every restore.
+
+        :raises FolderAway: the folder itself is not there, which says nothing about its files.
         """
         try:
             status = (self.path / file).lstat()
         except OSError as error:
+            if not self.path.is_dir():
+                raise FolderAway(str(self.path)) from error
             return error.strerror or str(error)
         if not stat.S_ISREG(status.st_mode):
             return "not a regular file"

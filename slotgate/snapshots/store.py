@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from slotgate.sessions import Session, SessionKey, session_digits
 from slotgate.snapshots.eviction import for_space, surplus
-from slotgate.snapshots.files import Folder, file_mark
+from slotgate.snapshots.files import Folder, FolderAway, file_mark
 from slotgate.snapshots.fingerprints import Fingerprint
 from slotgate.snapshots.index import Index
 from slotgate.snapshots.names import file_name
@@ -69,7 +69,12 @@ class Snapshots:
         snapshot = await self.index.find(key)
         if snapshot is None or snapshot.server != self.server:
             return None
-        if problem := await self._problem(snapshot.file, snapshot.size):
+        try:
+            problem = await self._problem(snapshot.file, snapshot.size)
+        except FolderAway as error:
+            self._log.warn("{file} is not seen: no folder {path}", file=snapshot.file, path=error)
+            return None
+        if problem:
             await self.drop(snapshot, problem)
             return None
         return snapshot
@@ -233,7 +238,12 @@ class Snapshots:
             "saves" too), or the file has another size than the server said it wrote. The
             previous snapshot then stays the good one.
         """
-        problem = "no tokens in it" if tokens <= 0 else await self._problem(saved.file, size)
+        problem = "no tokens in it"
+        if tokens > 0:
+            try:
+                problem = await self._problem(saved.file, size)
+            except FolderAway as error:
+                problem = f"no folder {error}"
         checksum = ""
         if not problem and self._verify == "xxh3" and self._folder is not None:
             try:
@@ -248,7 +258,7 @@ class Snapshots:
         await self.index.commit(snapshot)
         if previous is not None and previous.server == self.server:
             await self.discard(previous)
-        if (abandoned := self._abandoned.get(snapshot.key)) is not None:
+        if (abandoned := self._abandoned.pop(snapshot.key, None)) is not None:
             await self.discard(abandoned)
         return snapshot
 

@@ -58,8 +58,10 @@ def make_app(
     app.url_map.merge_slashes = False
     for path in PATHS:
         app.route(path, endpoint=path, methods=["POST"])(_answered(generate, path))
-    app.route("/slots/<slot>", endpoint="slot call", methods=["POST"])(_answered(slot_call))
     app.url_map.converters["anything"] = _Anything
+    # whatever comes after the slash: the server takes /slots/0/ and /slots/0abc for slot 0 too
+    slots = "/slots/<anything:slot>"
+    app.route(slots, endpoint="slot call", methods=["POST"])(_answered(slot_call))
     own = _answered(session_call, relayed=False)
     app.route("/api/sessions", endpoint="sessions")(own)
     app.route("/api/sessions/<anything:rest>", endpoint="session call")(own)

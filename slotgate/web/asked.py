@@ -4,6 +4,8 @@ What a generation request asks for: by whom, on which route, in which session.
 
 from __future__ import annotations
 
+import re
+
 from attrs import define, field, frozen
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
@@ -19,6 +21,10 @@ from slotgate.surfaces.generation import Generation, MalformedRequest, parse
 from slotgate.web.clients import Clients
 from slotgate.web.rejected import Rejected
 from slotgate.web.requests import body_of
+
+#: What can be a model's name: it becomes part of a session's key. Lone surrogates can not be
+#: written anywhere.
+_MODEL = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,512}")
 
 #: Reasons for refusing session ids that are remembered, so that each is logged once.
 _MAX_TOLD = 1000
@@ -58,6 +64,8 @@ class Understanding:
             generation = parse(path, body_of(request))
         except MalformedRequest as error:
             raise Rejected(400, str(error)) from error
+        if generation.model is not None and not _MODEL.fullmatch(generation.model):
+            raise Rejected(400, "the model is no name of a model")
         found = route_for(self._settings.config, generation.model)
         if found is None:
             raise Rejected(404, f"no route serves the model {generation.model!r}")

@@ -23,6 +23,10 @@ from slotgate.web.forward import Forward
 from slotgate.web.rejected import Rejected
 from slotgate.web.relay import Ended
 
+#: When the slot is looked at while a request runs, to learn by which ``id_task`` it shows it. One
+#: that is over by then leaves little time for anybody else's.
+LOOK_AFTER_SECONDS = 0.05
+
 #: What a client that was not let in is told to wait, in seconds: about one short answer.
 RETRY_AFTER_SECONDS = 5
 
@@ -67,6 +71,7 @@ class Generations:
             return
         lease = await self._lease(slot, asked)
         course = _Course(asked, lease, began, self._clock.seconds() - began)
+        looking = self._clock.callLater(LOOK_AFTER_SECONDS, lease.working)
         try:
             body = body_for(asked.generation, lease.slot_id, asked.model, may_reuse=lease.may_reuse)
             course.end = End.CUT
@@ -74,6 +79,8 @@ class Generations:
                 request, asked, body, lease.verdict, course.ends, lease.working
             )
         finally:
+            if looking.active():
+                looking.cancel()
             if course.end is End.COMPLETE:
                 # two turns of the reactor: the first one hands the answer to the kernel, and the
                 # client need not wait for our book-keeping

@@ -66,7 +66,7 @@ class Passing:
         if isinstance(file, str) and OURS.match(file):
             raise Rejected(403, "this file is a snapshot of slotgate's")
         server = self._server_for(fields)
-        slot = self._pool.named(server.name, path.rpartition("/")[2])
+        slot = self._pool.named(server.name, path.removeprefix("/slots/"))
         if slot is None:
             await self._forward(request, server, body)
             return
