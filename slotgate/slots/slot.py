@@ -93,7 +93,14 @@ class Slot:
     _log: Logger = field(factory=Logger, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._switch = Switch(self.id, self._view, self._control, self._snapshots, self._usefulness)
+        self._switch = Switch(
+            self.id,
+            self._view,
+            self._control,
+            self._snapshots,
+            self._usefulness,
+            partial(self._memory.forget, self.id),
+        )
 
     @property
     def server(self) -> str:
@@ -176,10 +183,7 @@ class Slot:
         content: Content = Unknown()
         self._running = True
         try:
-            content = await self._recall()
-            # a slotgate after us must not take what this lease puts in for what was there before
-            await self._memory.forget(self.id)
-            status, content = await self._prepare(content, lease)
+            status, content = await self._prepare(await self._recall(), lease)
             self._in_use_by = lease.want.session
             lease.may_reuse = not must_erase(content, lease.want)
             restored = None if lease.restored is None else lease.restored.tokens

@@ -4,7 +4,7 @@ The switch: making another session resident, as far as that goes.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from attrs import define, evolve, field
 from twisted.logger import Logger
@@ -39,6 +39,9 @@ class Switch:
     _control: Control
     _snapshots: Snapshots
     _usefulness: Usefulness
+    #: Called before the slot's content changes without leaving another ``id_task``: a slotgate
+    #: after us must not take what is in it then for what was in it before.
+    _changing: Callable[[], Awaitable[None]]
     #: What runs behind the slot, for as long as looks agree that nothing has changed.
     _fingerprint: Fingerprint | None = field(default=None, init=False)
     _last_task: int = field(default=-1, init=False)
@@ -81,6 +84,7 @@ class Switch:
             if snapshot is not None and isinstance(content, Holding):
                 lease.verdict, lease.restored = Verdict.RESTORED, snapshot
         if must_erase(content, want):
+            await self._changing()
             await self._control.erase(self._slot_id)
             content = Empty()
         return status, content
@@ -229,6 +233,7 @@ class Switch:
         """
         :raises ControlError: contact was lost.
         """
+        await self._changing()
         try:
             restored = await self._control.restore(self._slot_id, snapshot.file)
         except Refused as error:
