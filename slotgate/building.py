@@ -25,7 +25,7 @@ from slotgate.slots.pool import SlotPool
 from slotgate.slots.slot import Slot
 from slotgate.slots.usefulness import Usefulness
 from slotgate.slots.view import View
-from slotgate.snapshots.database import Transactions
+from slotgate.snapshots.database import IndexAway, Transactions
 from slotgate.snapshots.files import Folder
 from slotgate.snapshots.index import Index
 from slotgate.snapshots.store import Blocking, Snapshots
@@ -58,10 +58,6 @@ class Parts:
     pool: SlotPool
     forward: Forward
     connections: Connections
-
-
-class IndexAway(Exception):
-    """The index did not answer a moment ago; nobody waits for it again so soon."""
 
 
 @define

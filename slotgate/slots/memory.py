@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 
 from slotgate.sessions import Policy
 from slotgate.slots.machine import Content, Holding, Mark
+from slotgate.snapshots.database import IndexAway
 from slotgate.snapshots.index import Index
 from slotgate.snapshots.records import Left
 
@@ -61,4 +62,5 @@ class Memory:
         written.addErrback(self._failed)
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("{server}: what is left is not written", failure, server=self._server)
+        if not failure.check(IndexAway):
+            self._log.failure("{server}: what is left is not written", failure, server=self._server)

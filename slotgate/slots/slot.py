@@ -43,6 +43,7 @@ from slotgate.slots.memory import Memory
 from slotgate.slots.switch import Switch
 from slotgate.slots.usefulness import Usefulness
 from slotgate.slots.view import View
+from slotgate.snapshots.database import IndexAway
 from slotgate.snapshots.store import Snapshots
 
 _T = TypeVar("_T")
@@ -216,6 +217,9 @@ class Slot:
             return await self._switch.make_resident(content, lease)
         except ControlError as error:
             return None, self._without_contact(error)
+        except IndexAway as error:
+            self._log.warn("{slot}: {error}; it goes on without", slot=self.name, error=error)
+            return None, Unknown()
         except Exception:
             # the index, the folder, or a fault of ours: the request goes on all the same (rule 6)
             self._log.failure("{slot}: the switch failed", slot=self.name)

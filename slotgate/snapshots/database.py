@@ -68,6 +68,13 @@ class IndexUnusable(Exception):
     """The index can not be opened; the message is one line for the operator."""
 
 
+class IndexAway(Exception):
+    """The index did not answer a moment ago; nobody waits for it again so soon."""
+
+    def __init__(self) -> None:
+        super().__init__("the index did not answer a moment ago")
+
+
 class Transactions(Protocol):
     """What the index asks of a database: :class:`twisted.enterprise.adbapi.ConnectionPool`."""
 
