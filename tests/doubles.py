@@ -94,6 +94,7 @@ class ScriptedLlama:
     model: str = "/models/a.gguf"
     build: str = "b1"
     n_ctx: int = 4096
+    total_slots: int = 1
     sleeping: bool = False
     faults: dict[str, list[ControlError]] = field(factory=dict)
     gates: dict[str, Deferred[None]] = field(factory=dict)
@@ -123,7 +124,7 @@ class ScriptedLlama:
     async def props(self) -> Props:
         self.asked += 1
         await self._do("props")
-        return Props(1, self.model, self.build, self.sleeping)
+        return Props(self.total_slots, self.model, self.build, self.sleeping)
 
     async def shape(self) -> str:
         return "n_vocab 259"

@@ -323,6 +323,14 @@ class FaultTests(SlotCase):
         self.assertEqual(self.turn("A"), Verdict.COLD)
         self.assertNotIn("restore stranger", self.llama.calls)
 
+    def test_without_slots_a_number_that_is_none_of_the_servers_is_left_alone(self) -> None:
+        # llama-server would wrap it around and save or restore another slot
+        self.llama.faults["look"] = [Unsupported("501")] * 99
+        self.llama.total_slots = 0
+        for name in "ABA":
+            self.turn(name)
+        self.assertEqual(self.llama.calls, [])
+
     def test_without_slots_a_cut_request_leaves_nothing_to_save(self) -> None:
         self.llama.faults["look"] = [Unsupported("501")] * 99
         self.turn("A", end=End.CUT)

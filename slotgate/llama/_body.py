@@ -4,8 +4,6 @@ The whole body of a response, of bounded size.
 
 from __future__ import annotations
 
-from typing import Any
-
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
@@ -14,7 +12,7 @@ from twisted.web.http import PotentialDataLoss
 from twisted.web.iweb import IResponse
 
 from slotgate.llama.causes import cause
-from slotgate.llama.upstream import Abortable
+from slotgate.llama.upstream import cut
 
 
 class BodyLost(Exception):
@@ -60,8 +58,4 @@ class _Body(Protocol):
 
     def _close(self) -> None:
         self._pieces.clear()
-        transport: Any = self.transport
-        if isinstance(self._response, Abortable):
-            self._response.abort()
-        elif transport is not None:
-            transport.loseConnection()
+        cut(self._response, self.transport)

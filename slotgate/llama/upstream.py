@@ -212,6 +212,18 @@ def drop(response: IResponse) -> None:
         unread.deliverBody(_Drop())
 
 
+def cut(response: IResponse, transport: Any) -> None:
+    """
+    Close the connection of a response whose body is being read.
+
+    :param transport: the reader's, ``None`` before it has one.
+    """
+    if isinstance(response, Abortable):
+        response.abort()
+    elif transport is not None:
+        transport.loseConnection()
+
+
 class _Drop(TwistedProtocol):
     """
     Reads nothing.

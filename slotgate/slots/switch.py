@@ -10,7 +10,7 @@ from attrs import define, evolve, field
 from twisted.logger import Logger
 
 from slotgate.llama.control import Control
-from slotgate.llama.errors import ControlError, Refused, Unreachable, Unsupported
+from slotgate.llama.errors import ControlError, Junk, Refused, Unreachable, Unsupported
 from slotgate.llama.wire import SlotStatus
 from slotgate.sessions import Session, SessionKey
 from slotgate.slots.choice import Verdict, must_erase, saved_right, seen, worth_saving
@@ -221,6 +221,9 @@ class Switch:
         """
         if self._fingerprint is None:
             props = await self._control.props()
+            if self._slot_id >= props.total_slots:
+                # the server would wrap the number around to a slot that exists
+                raise Junk(f"the server has {props.total_slots} slots, and this is none of them")
             shape = await self._control.shape()
             self._fingerprint = Fingerprint(
                 model=f"{props.model_path} ({shape})",

@@ -21,7 +21,7 @@ from twisted.web.iweb import UNKNOWN_LENGTH, IRequest, IResponse
 from zope.interface import implementer
 
 from slotgate.llama.causes import cause
-from slotgate.llama.upstream import Abortable, drop
+from slotgate.llama.upstream import cut, drop
 from slotgate.web._unsent import unsent
 from slotgate.web.headers import response_headers
 
@@ -205,7 +205,7 @@ class _Pump(Protocol):
         """
         if self._outcome is None:
             self._stop(Ended.CLIENT_GONE)
-            self._cut_server()
+            cut(self._response, self.transport)
 
     def client_lost(self, reason: Failure) -> None:
         """
@@ -247,13 +247,7 @@ class _Pump(Protocol):
         if self._request.channel is not None:
             self._request.unregisterProducer()
             self._request.transport.abortConnection()
-        self._cut_server()
-
-    def _cut_server(self) -> None:
-        if isinstance(self._response, Abortable):
-            self._response.abort()
-        elif self.transport is not None:
-            self.transport.loseConnection()
+        cut(self._response, self.transport)
 
     def _stop(self, outcome: Ended) -> None:
         self._outcome = outcome
