@@ -186,6 +186,11 @@ class GatewayCase(TestCase):
         self.base = f"http://127.0.0.1:{self.gateway.addresses[0].port}"  # type: ignore[attr-defined]
         return self.gateway
 
+    async def recalled(self) -> None:
+        """Wait until the slots know what was left in them: meanwhile they are leased."""
+        for slot in self.gateway._parts.pool:
+            await slot.recall()
+
     async def stop_gateway(self) -> None:
         """Stop the gateway, once."""
         if self.gateway.running:
@@ -266,6 +271,7 @@ class RealGatewayCase(GatewayCase):
         self.addCleanup(self.llama.stop)
         await self.llama.start()
         self.start_gateway(self.llama.url)
+        await self.recalled()
 
     async def slot(self) -> dict[str, Any]:
         """The server's slot as it shows it."""
@@ -285,6 +291,7 @@ class FakeGatewayCase(GatewayCase):
         self.addCleanup(self.llama.stop)
         await self.llama.listen(CLOCK)
         self.start_gateway(self.llama.url)
+        await self.recalled()
 
     def actions(self) -> list[str]:
         """The control calls so far, by their action."""
