@@ -15,11 +15,18 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from slotgate.config import Config, Server
+from slotgate.llama.calls import Calls
 from slotgate.llama.client import LlamaClient
+from slotgate.llama.following import Following
+from slotgate.llama.router import RouterClient
+from slotgate.llama.tracker import Tracker
 from slotgate.llama.upstream import Upstream
 from slotgate.reloading import Settings
 from slotgate.routes import policy_of, route_for
 from slotgate.sessions import Policy
+from slotgate.slots.address import Address
+from slotgate.slots.admission import Admissions
+from slotgate.slots.backend import Backend
 from slotgate.slots.memory import Memory
 from slotgate.slots.pool import SlotPool
 from slotgate.slots.slot import Slot
@@ -56,6 +63,7 @@ class Parts:
 
     upstreams: Mapping[str, Upstream]
     pool: SlotPool
+    backends: Mapping[str, Backend]
     forward: Forward
     connections: Connections
 
@@ -93,23 +101,64 @@ def build(settings: Settings, reactor: Any, secret: bytes, database: Transaction
     """
     config = settings.config
     upstreams = {name: Upstream(reactor, server) for name, server in config.servers.items()}
+    calls = {
+        name: Calls(upstreams[name], reactor, server) for name, server in config.servers.items()
+    }
     index = Index(_Bounded(database, reactor))
-    pool = _slots(settings, reactor, upstreams, secret, index)
+    backends: dict[str, Backend] = {}
+    pool = SlotPool(_slot_maker(settings, reactor, calls, secret, index, backends))
+    for name, server_calls in calls.items():
+        backends[name] = _backend(settings, reactor, server_calls, pool, index)
+        server_calls.lost = backends[name].lost
     clients = Clients(settings)
     forward = Forward(upstreams, reactor, settings)
-    generations = Generations(settings, Understanding(settings, clients), pool, forward, reactor)
-    passing = Passing(settings, clients, pool, forward)
-    sessions = Sessions(clients, pool, index, Finding(settings, pool, index))
+    understanding = Understanding(settings, clients, backends)
+    generations = Generations(settings, understanding, pool, backends, forward, reactor)
+    passing = Passing(settings, clients, pool, backends, forward)
+    sessions = Sessions(clients, pool, index, Finding(settings, pool, backends, index))
     app = make_app(generations.answer, passing.slot_call, sessions.answer, passing.answer)
     max_body = int(config.gateway.max_body_mib * 1024 * 1024)
     site = limited_site(app.resource(), reactor, max_body)
-    return Parts(upstreams, pool, forward, Connections(site))
+    return Parts(upstreams, pool, backends, forward, Connections(site))
 
 
-def _slots(
-    settings: Settings, reactor: Any, upstreams: Mapping[str, Upstream], secret: bytes, index: Index
-) -> SlotPool:
-    """The slots that routes with a cache use; the others belong to nobody."""
+def _backend(
+    settings: Settings, reactor: Any, calls: Calls, pool: SlotPool, index: Index
+) -> Backend:
+    server = calls.server
+    router = RouterClient(calls)
+
+    def slots() -> set[int]:
+        return _slot_ids(settings.config, server)
+
+    tracker = Tracker(router, reactor, server.poll_seconds, lambda model: backend.lose(model))
+    admissions = Admissions(
+        name=server.name,
+        control=router,
+        tracker=tracker,
+        slots_of=lambda model: pool.of_model(server.name, model),
+        control_of=lambda model: LlamaClient(calls, model),
+        mode=server.router.tracker,
+        limit=lambda: backend.limit,
+        clock=reactor,
+        poll_seconds=server.poll_seconds,
+        load_wait_seconds=server.load_wait_seconds,
+        max_queue=settings.config.gateway.max_queue,
+    )
+    following = Following(server.name, router, tracker, reactor, server.poll_seconds)
+    backend = Backend(server, router, tracker, admissions, following, pool, index, slots)
+    return backend
+
+
+def _slot_maker(
+    settings: Settings,
+    reactor: Any,
+    calls: Mapping[str, Calls],
+    secret: bytes,
+    index: Index,
+    backends: Mapping[str, Backend],
+) -> Callable[[Address], Slot]:
+    """What makes the slots that requests come to need."""
 
     def blocking(function: Callable[..., _T], *args: object) -> Deferred[_T]:
         done = deferToThreadPool(reactor, reactor.getThreadPool(), function, *args)
@@ -119,29 +168,42 @@ def _slots(
         found = route_for(settings.config, route)
         return Policy() if found is None else policy_of(found[0])
 
-    slots = {}
-    for server in settings.config.servers.values():
-        control = LlamaClient(upstreams[server.name], reactor, server)
-        snapshots = _snapshots(server, index, blocking, secret, reactor)
-        usefulness = Usefulness(server.name, reactor)
-        memory = Memory(server.name, index, policy)
-        for slot_id in _slot_ids(settings.config, server):
-            name = f"{server.name} slot {slot_id}"
-            view = View(
-                name, slot_id, control, reactor, server.poll_seconds, server.load_wait_seconds
-            )
-            slots[server.name, slot_id] = Slot(
-                name=name,
-                id=slot_id,
-                control=control,
-                snapshots=snapshots,
-                view=view,
-                usefulness=usefulness,
-                memory=memory,
-                clock=reactor,
-                max_queue=settings.config.gateway.max_queue,
-            )
-    return SlotPool(slots)
+    servers = settings.config.servers
+    snapshots = {
+        name: _snapshots(server, index, blocking, secret, reactor)
+        for name, server in servers.items()
+    }
+    memories = {name: Memory(name, index, policy) for name in servers}
+    # whether restores help depends on the model
+    usefulness: dict[tuple[str, str], Usefulness] = {}
+
+    def make(address: Address) -> Slot:
+        server = servers[address.server]
+        control = LlamaClient(calls[server.name], address.model)
+        model = address.server, address.model
+        if model not in usefulness:
+            usefulness[model] = Usefulness(" ".join(filter(None, model)), reactor)
+        view = View(
+            str(address),
+            address.slot,
+            control,
+            reactor,
+            server.poll_seconds,
+            server.load_wait_seconds,
+        )
+        return Slot(
+            address=address,
+            control=control,
+            snapshots=snapshots[server.name],
+            view=view,
+            usefulness=usefulness[model],
+            memory=memories[server.name],
+            clock=reactor,
+            max_queue=settings.config.gateway.max_queue,
+            sleep_seconds=lambda: backends[server.name].tracker.model(address.model).sleep_seconds,
+        )
+
+    return make
 
 
 def _slot_ids(config: Config, server: Server) -> set[int]:

@@ -113,7 +113,8 @@ class GatewayService(Service):
         super().startService()
         self._open_ports()
         self._idle_saver.startService()
-        self._parts.pool.recall()
+        for backend in self._parts.backends.values():
+            backend.start()
 
     def _open_ports(self) -> None:
         if self._ports:
@@ -186,6 +187,8 @@ class GatewayService(Service):
         self._idle_saver.stopService()
         parts, config = self._parts, self._settings.config
         began, drain = self._reactor.seconds(), config.gateway.drain_seconds
+        for backend in parts.backends.values():
+            backend.stop()
         slots = parts.pool.stop()
         if not await self._within(drain, parts.forward.idle()):
             self._log.warn("responses still run after {seconds:g} s: cut", seconds=drain)

@@ -29,9 +29,11 @@ from zope.interface import implementer
 
 from slotgate import prompts
 from slotgate.config import Server
+from slotgate.llama.calls import Calls
 from slotgate.llama.client import LlamaClient
 from slotgate.llama.wire import Usage
 from slotgate.sessions import Policy, Session, SessionKey
+from slotgate.slots.address import Address
 from slotgate.slots.choice import End, Verdict, Want
 from slotgate.slots.idle import IdleSaver
 from slotgate.slots.lease import Lease, QueueFull, Stopping
@@ -127,14 +129,13 @@ class Life:
         folder = Folder(world.path) if setup.visible else None
         server = Server("local", slot_save_path=world.path if setup.visible else None)
         self.http = client(self.wire)
-        control = LlamaClient(ServerSide(self.wire), clock, server)
+        control = LlamaClient(Calls(ServerSide(self.wire), clock, server))
         snapshots = Snapshots(
             "local", self.index, folder, database.blocking, b"secret", clock, setup.verify
         )
         self.usefulness = Usefulness("local", clock)
         self.slot = Slot(
-            name="local slot 0",
-            id=0,
+            address=Address("local", "", 0),
             control=control,
             snapshots=snapshots,
             view=View("local slot 0", 0, control, clock, 1.0, 120.0),
@@ -142,6 +143,7 @@ class Life:
             memory=Memory("local", self.index, lambda _: world.setup.policy),
             clock=clock,
             max_queue=64,
+            sleep_seconds=lambda: None,
         )
         now(reconcile(self.index, [server]))
         self.saver = IdleSaver([self.slot], clock)

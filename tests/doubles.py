@@ -16,6 +16,7 @@ from twisted.internet.task import Clock
 from slotgate.llama.errors import ControlError
 from slotgate.llama.wire import Props, Restored, Saved, SlotStatus
 from slotgate.sessions import Policy
+from slotgate.slots.address import Address
 from slotgate.slots.memory import Memory
 from slotgate.slots.slot import Slot
 from slotgate.slots.usefulness import Usefulness
@@ -59,17 +60,17 @@ def slot(
     load_wait_seconds: float = 120.0,
 ) -> Slot:
     """Slot 0 of server "local"."""
-    name = "local slot 0"
+    address = Address("local", "", 0)
     return Slot(
-        name=name,
-        id=0,
+        address=address,
         control=llama,
         snapshots=kept,
-        view=View(name, 0, llama, clock, 1.0, load_wait_seconds),
+        view=View(str(address), 0, llama, clock, 1.0, load_wait_seconds),
         usefulness=Usefulness("local", clock),
         memory=Memory("local", kept.index, lambda _: Policy(64)),
         clock=clock,
         max_queue=max_queue,
+        sleep_seconds=lambda: None,
     )
 
 
@@ -120,6 +121,9 @@ class ScriptedLlama:
             self.sleeping = False
             self.restart()
         return SlotStatus(slot_id, self.busy, self.task, self.tokens, self.n_ctx)
+
+    async def working(self) -> bool:
+        return (await self.slot(0)).busy
 
     async def props(self) -> Props:
         self.asked += 1

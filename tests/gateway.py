@@ -187,7 +187,12 @@ class GatewayCase(TestCase):
         return self.gateway
 
     async def recalled(self) -> None:
-        """Wait until the slots know what was left in them: meanwhile they are leased."""
+        """
+        Wait until it is known what the server is, and the slots know what was left in them:
+        meanwhile they are leased.
+        """
+        for backend in self.gateway._parts.backends.values():
+            await backend.known()
         for slot in self.gateway._parts.pool:
             await slot.recall()
 
@@ -292,6 +297,8 @@ class FakeGatewayCase(GatewayCase):
         await self.llama.listen(CLOCK)
         self.start_gateway(self.llama.url)
         await self.recalled()
+        # what slotgate asks at its start is not what a test is about
+        self.llama.calls.clear()
 
     def actions(self) -> list[str]:
         """The control calls so far, by their action."""

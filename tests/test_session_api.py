@@ -524,8 +524,9 @@ class ManySessionsTests(SynchronousTestCase):
         resident = slot(ScriptedLlama(), clock, snapshots(clock, database=self.database))
         # whoever drops a lease ends it
         self.leases.append(self.successResultOf(resident.lease(want("s5000", "a"))))
-        index, pool = Index(self.database), SlotPool({("local", 0): resident})
-        return Sessions(Clients(settings), pool, index, Finding(settings, pool, index))
+        index, pool = Index(self.database), SlotPool(lambda _: resident)
+        pool.at(resident.address)
+        return Sessions(Clients(settings), pool, index, Finding(settings, pool, {}, index))
 
     def page(self, api: Sessions, query: str, key: str = "") -> bytes:
         request: Any = DummyRequest([])

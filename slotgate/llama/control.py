@@ -20,6 +20,9 @@ class Control(Protocol):
     async def slot(self, slot_id: int) -> SlotStatus:
         """One slot as the server shows it now. Wakes a server that sleeps."""
 
+    async def working(self) -> bool:
+        """Whether any slot works, on whoever's request. Wakes a server that sleeps."""
+
     async def props(self) -> Props:
         """What the server says of itself. Does not wake a server that sleeps."""
 

@@ -18,8 +18,20 @@ class Unreachable(ControlError):
         self.sent = sent
 
 
+class ProcessLost(Unreachable):
+    """A router lost the process of the model, or it does not listen yet."""
+
+
 class Loading(ControlError):
     """The server is loading its model (503): neither a miss nor a refusal."""
+
+
+class NotLoaded(ControlError):
+    """A router has not loaded the model, so there is no slot of it."""
+
+
+class Nameless(ControlError):
+    """A router wants to know which model is meant: it was taken for a server with one model."""
 
 
 class KeyRefused(ControlError):

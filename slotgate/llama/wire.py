@@ -146,19 +146,20 @@ def erased_from(answer: object) -> int:
     return _need(answer, "n_erased", int)
 
 
-def shape_from(answer: object) -> str:
+def shape_from(answer: object, model: str = "") -> str:
     """
-    The shape of the model that ``GET /v1/models`` tells.
+    The shape of a model that ``GET /v1/models`` tells.
 
-    :raises Junk: not a list of models with one in it.
+    :param model: which of a router's models; empty: the first one, a single server has no other.
+    :raises Junk: not a list of models with this one in it.
     """
     models = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(models, list) or not models or not isinstance(models[0], dict):
-        raise Junk("/v1/models: no model in it")
-    meta = models[0].get("meta")
-    if not isinstance(meta, dict):
-        return ""
-    return ", ".join(f"{name} {meta[name]}" for name in _SHAPE if name in meta)
+    for one in models if isinstance(models, list) else ():
+        if isinstance(one, dict) and model in ("", one.get("id")):
+            meta = one.get("meta")
+            known = meta if isinstance(meta, dict) else {}
+            return ", ".join(f"{name} {known[name]}" for name in _SHAPE if name in known)
+    raise Junk(f"/v1/models: no model {model!r} in it" if model else "/v1/models: no model in it")
 
 
 def props_from(answer: object) -> Props:

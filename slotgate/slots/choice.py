@@ -10,7 +10,7 @@ import enum
 from attrs import evolve, frozen
 
 from slotgate.llama.wire import SlotStatus, Usage
-from slotgate.sessions import Session
+from slotgate.sessions import Policy, Session
 from slotgate.slots.machine import Content, Empty, Gone, Holding, Mark, Unknown
 
 
@@ -90,6 +90,19 @@ def worth_saving(content: Content) -> Holding | None:
     if content.mark is not None and content.mark.tokens < content.session.policy.min_tokens:
         return None
     return content
+
+
+def idle_seconds(policy: Policy, sleep_seconds: float | None) -> float | None:
+    """
+    After how many seconds without a request a slot is saved; ``None``: when it is needed.
+
+    :param sleep_seconds: after how many the model falls asleep and drops its slots. Half of them
+        leave time for the save.
+    """
+    limits = [policy.idle_seconds] if policy.idle_seconds else []
+    if sleep_seconds is not None:
+        limits.append(sleep_seconds / 2)
+    return min(limits, default=None)
 
 
 def must_erase(content: Content, want: Want) -> bool:

@@ -43,6 +43,8 @@ class Lease:
     #: Whether the request may start from what is in the slot: not where that may be another
     #: client's.
     may_reuse: bool = True
+    #: There was no slot to be had: the router has not loaded the model, or lost its process.
+    lost: bool = False
     #: The slot's ``id_task`` while the request runs, once somebody has looked.
     task: int | None = None
     #: Set by the slot: looks at it now.

@@ -88,6 +88,9 @@ class SlotMachine(Protocol):
     def drain(self) -> None:
         """The lease's client went away."""
 
+    def lose(self) -> None:
+        """The slot went away while nobody used it; a lease finds that out by itself."""
+
     def found_unknown(self) -> None:
         """End a lease after which the content can not be told."""
 
@@ -127,14 +130,21 @@ def _machine() -> Callable[[None], SlotMachine]:
     for plain, said in ((unknown, Unknown()), (empty, Empty()), (gone, Gone())):
         plain.upon(SlotMachine.take).to(leased).returns(said)
         plain.upon(SlotMachine.content).loop().returns(said)
+        plain.upon(SlotMachine.lose).to(gone).returns(None)
     for used in (leased, draining):
         used.upon(SlotMachine.drain).to(draining).returns(None)
+        used.upon(SlotMachine.lose).loop().returns(None)
         used.upon(SlotMachine.content).loop().returns(Unknown())
         used.upon(SlotMachine.found_empty).to(empty).returns(None)
         used.upon(SlotMachine.found_gone).to(gone).returns(None)
         used.upon(SlotMachine.found_dirty).to(dirty).returns(None)
         used.upon(SlotMachine.found_saved).to(saved).returns(None)
         used.upon(SlotMachine.found_unknown).to(unknown).returns(None)
+
+    @dirty.upon(SlotMachine.lose).to(gone)
+    @saved.upon(SlotMachine.lose).to(gone)
+    def let_go(machine: SlotMachine, core: None, held: Holding) -> None:
+        return None
 
     @dirty.upon(SlotMachine.take).to(leased)
     @saved.upon(SlotMachine.take).to(leased)

@@ -32,10 +32,10 @@ class Memory:
     _policy: Callable[[str], Policy]
     _log: Logger = field(factory=Logger, init=False)
 
-    async def left(self, slot_id: int) -> Content | None:
+    async def left(self, model: str, slot_id: int) -> Content | None:
         """What the slotgate before us left in a slot; ``None`` when nothing is known."""
         try:
-            left = await self._index.left_in(self._server, slot_id)
+            left = await self._index.left_in(self._server, model, slot_id)
         except Exception:
             self._log.failure("{server}: what was left is not known", server=self._server)
             return None
@@ -44,21 +44,21 @@ class Memory:
         session = evolve(left.session, policy=self._policy(left.session.key.route))
         return Holding(session, left.saved, Mark(left.task, left.tokens))
 
-    async def forget(self, slot_id: int) -> None:
+    async def forget(self, model: str, slot_id: int) -> None:
         """The slot's content is about to change: killed from here on we leave it unknown."""
         try:
-            await self._index.leave(self._server, slot_id, None)
+            await self._index.leave(self._server, model, slot_id, None)
         except Exception:
             self._log.failure("{server}: what was left stays written", server=self._server)
 
-    def leave(self, slot_id: int, content: Content) -> None:
+    def leave(self, model: str, slot_id: int, content: Content) -> None:
         """
         Remember what a slot holds now. Nobody waits for it: a kill in between costs a restore.
         """
         left = None
         if isinstance(content, Holding) and content.mark is not None:
             left = Left(content.session, content.saved, content.mark.task, content.mark.tokens)
-        written = Deferred.fromCoroutine(self._index.leave(self._server, slot_id, left))
+        written = Deferred.fromCoroutine(self._index.leave(self._server, model, slot_id, left))
         written.addErrback(self._failed)
 
     def _failed(self, failure: Failure) -> None:

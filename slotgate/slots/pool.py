@@ -1,57 +1,68 @@
 """
-All slots of all servers, and which of them a route uses.
+All slots of all servers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 
-from attrs import frozen
+from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from slotgate.config import Route
+from slotgate.slots.address import Address
 from slotgate.slots.slot import Slot
 
 _log = Logger()
 
 
-def _log_failure(failure: Failure) -> None:
+def log_failure(failure: Failure) -> None:
+    """End what nobody waits for."""
     _log.failure("what a slot holds is not known", failure)
 
 
-@frozen
+@define(eq=False)
 class SlotPool:
-    """The slots by server name and slot id."""
+    """
+    The slots by their address, made when they are first asked for.
 
-    _slots: Mapping[tuple[str, int], Slot]
+    Invariant: there is one :class:`Slot` for each address, so one lock for each slot.
+    """
 
-    def for_route(self, route: Route) -> Slot | None:
+    _make: Callable[[Address], Slot]
+    _slots: dict[Address, Slot] = field(factory=dict, init=False)
+    _stopping: bool = field(default=False, init=False)
+
+    def at(self, address: Address) -> Slot:
+        """The slot of an address."""
+        slot = self._slots.get(address)
+        if slot is None:
+            slot = self._slots[address] = self._make(address)
+            if self._stopping:
+                slot.stop().addErrback(log_failure)
+        return slot
+
+    def of_model(self, server: str, model: str) -> list[Slot]:
+        """The slots of a model that were used so far."""
+        return [
+            slot
+            for address, slot in self._slots.items()
+            if (address.server, address.model) == (server, model)
+        ]
+
+    def drop(self, server: str, gone: Callable[[str], bool]) -> None:
         """
-        The slot that a route's generations need; ``None`` where they need none.
+        Forget slots that there can not be: the server turned out to be something else.
 
-        A route without cache still has to wait for a slot that another route's sessions use.
+        :param gone: of which models; an empty name: of a server with one model.
         """
-        return self._slots.get((route.server, route.slots[0]))
-
-    def named(self, server: str, name: str) -> Slot | None:
-        """
-        The slot that a client names in a path; ``None`` when the server has none of ours.
-
-        llama-server does not check the number: ``0abc`` is 0, and 7 and -1 wrap around to a slot
-        that exists. So every name that is not one of ours may mean one of ours.
-        """
-        ours = [slot for (owner, _), slot in self._slots.items() if owner == server]
-        return next((slot for slot in ours if str(slot.id) == name), ours[0] if ours else None)
-
-    def recall(self) -> None:
-        """See what the slots still hold of what the slotgate before us left in them."""
-        for slot in self:
-            slot.recall().addErrback(_log_failure)
+        for address in list(self._slots):
+            if address.server == server and gone(address.model):
+                del self._slots[address]
 
     def __iter__(self) -> Iterator[Slot]:
-        return iter(self._slots.values())
+        return iter(list(self._slots.values()))
 
     def stop(self) -> Deferred[None]:
         """
@@ -59,5 +70,6 @@ class SlotPool:
 
         :returns: a Deferred that fires when every slot is through. Cancel it to stop waiting.
         """
+        self._stopping = True
         stopped = DeferredList([slot.stop() for slot in self], consumeErrors=True)
         return stopped.addCallback(lambda _: None)

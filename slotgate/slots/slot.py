@@ -16,15 +16,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from slotgate.llama.control import Control
-from slotgate.llama.errors import ControlError, Loading, Unreachable
+from slotgate.llama.errors import ControlError, Loading, NotLoaded, ProcessLost, Unreachable
 from slotgate.llama.wire import SlotStatus
 from slotgate.sessions import Session, SessionKey
+from slotgate.slots.address import Address
 from slotgate.slots.choice import (
     End,
     Over,
     Sent,
     Want,
     after_request,
+    idle_seconds,
     must_erase,
     worth_saving,
 )
@@ -62,16 +64,14 @@ class Erased:
 @define(eq=False)
 class Slot:
     """
-    One KV-cache slot of one server, and the only thing that sends control calls for it.
+    One KV-cache slot of one model, and the only thing that sends control calls for it.
 
     Invariants: the lock's holder, and nobody else, sends requests, saves, restores and erases
     (rule 1); it gives the lock back only when the slot is idle or can not be seen. A session is
     saved only while a look agrees with what its last lease left (rule 2).
     """
 
-    #: For people: the server and the slot.
-    name: str
-    id: int
+    address: Address
     _control: Control
     _snapshots: Snapshots
     _view: View
@@ -79,6 +79,8 @@ class Slot:
     _memory: Memory
     _clock: IReactorTime
     _max_queue: int
+    #: After how many idle seconds the model falls asleep, as far as is known now.
+    _sleep_seconds: Callable[[], float | None]
     _switch: Switch = field(init=False)
     _machine: SlotMachine = field(factory=new_machine, init=False)
     _lock: DeferredLock = field(factory=DeferredLock, init=False)
@@ -100,13 +102,28 @@ class Slot:
             self._control,
             self._snapshots,
             self._usefulness,
-            partial(self._memory.forget, self.id),
+            partial(self._memory.forget, self.model, self.id),
         )
+
+    @property
+    def name(self) -> str:
+        """For people: the server, its model where it has several, and the slot."""
+        return str(self.address)
 
     @property
     def server(self) -> str:
         """The server's name in the configuration."""
-        return self._snapshots.server
+        return self.address.server
+
+    @property
+    def model(self) -> str:
+        """The id by which a router knows the model; empty: the server has one model."""
+        return self.address.model
+
+    @property
+    def id(self) -> int:
+        """The slot's number."""
+        return self.address.slot
 
     @property
     def content(self) -> Content:
@@ -216,6 +233,7 @@ class Slot:
         try:
             return await self._switch.make_resident(content, lease)
         except ControlError as error:
+            lease.lost = isinstance(error, (NotLoaded, ProcessLost))
             return None, self._without_contact(error)
         except IndexAway as error:
             self._log.warn("{slot}: {error}; it goes on without", slot=self.name, error=error)
@@ -255,7 +273,7 @@ class Slot:
         content = self._machine.take()
         if not self._recalled:
             self._recalled = True
-            content = await self._memory.left(self.id) or content
+            content = await self._memory.left(self.model, self.id) or content
         self._in_use_by = content.session if isinstance(content, Holding) else None
         return content
 
@@ -265,7 +283,7 @@ class Slot:
         self._in_use_by = None
         self._used = self._clock.seconds()
         if remember:
-            self._memory.leave(self.id, content)
+            self._memory.leave(self.model, self.id, content)
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -277,9 +295,12 @@ class Slot:
             self._lock.release()
 
     def _without_contact(self, error: ControlError) -> Content:
-        self._log.warn("{slot}: {error}", slot=self.name, error=error)
-        if isinstance(error, (Unreachable, Loading)):
-            self._switch.lost()
+        if isinstance(error, NotLoaded):
+            self._log.info("{slot}: {error}", slot=self.name, error=error)
+        else:
+            self._log.warn("{slot}: {error}", slot=self.name, error=error)
+        if isinstance(error, (Unreachable, Loading, NotLoaded)):
+            self._switch.lost(isinstance(error, Unreachable))
             return Gone()
         return Unknown()
 
@@ -295,6 +316,47 @@ class Slot:
         """
         self._stopping = True
         return self.save().addCallback(lambda _: None)
+
+    def lose(self) -> None:
+        """
+        The model was unloaded or fell asleep, by itself or by somebody else's will, and what was
+        in its slots is gone. A lease finds that out by its own look.
+        """
+        if self._lock.locked:
+            return
+        content = self.content
+        if isinstance(content, Holding):
+            self._log.info(
+                "{slot}: the model went away, and with it session {session}{what}",
+                slot=self.name,
+                session=content.session.key.shown,
+                what="" if content.saved else ", which was not saved",
+            )
+        self._machine.lose()
+        self._switch.lost(False)
+        self._memory.leave(self.model, self.id, Gone())
+
+    def vacate(self, gone: Deferred[bool]) -> Deferred[None]:
+        """
+        Save what the slot holds, and lend the slot to nobody until the model has gone or stays.
+
+        :param gone: fires with whether the model was unloaded.
+        :returns: a Deferred that fires when nothing is left to save, or saving failed.
+        """
+        kept: Deferred[None] = Deferred()
+
+        async def vacate(content: Content) -> tuple[Content, None]:
+            content = await self._save(content, patient=False)
+            kept.callback(None)
+            return (Gone() if await gone else content), None
+
+        def failed(failure: Failure) -> None:
+            self._surprised(failure)
+            if not kept.called:
+                kept.callback(None)
+
+        Deferred.fromCoroutine(self._alone(vacate)).addErrback(failed)
+        return kept
 
     def recall(self) -> Deferred[None]:
         """
@@ -332,15 +394,16 @@ class Slot:
 
     def save_if_idle(self) -> Deferred[Content] | None:
         """
-        Save what the slot holds if it had no request for as long as its route says.
+        Save what the slot holds if it had no request for as long as its route says, or the model
+        would soon fall asleep.
 
         :returns: ``None`` when there is nothing to do.
         """
         held = worth_saving(self.content)
         if held is None or self._lock.locked:
             return None
-        seconds = held.session.policy.idle_seconds
-        if not seconds or self._clock.seconds() - self._used < seconds:
+        seconds = idle_seconds(held.session.policy, self._sleep_seconds())
+        if seconds is None or self._clock.seconds() - self._used < seconds:
             return None
         return self.save(patient=False)
 
@@ -414,7 +477,11 @@ class Slot:
             return self._without_contact(error)
 
     async def _erase(self, content: Content) -> tuple[Content, Erased]:
-        if await self._view.asleep():
+        try:
+            asleep = await self._view.asleep()
+        except NotLoaded:
+            asleep = True
+        if asleep:
             # it has dropped its slots, and a look would wake it for nothing
             return Gone(), Erased(content, 0)
         await self._view.idle()

@@ -146,12 +146,17 @@ class Switch:
             pass
         return content
 
-    def lost(self) -> None:
-        """Contact was lost: who answers next may be another server."""
+    def lost(self, server_too: bool) -> None:
+        """
+        Contact was lost: who answers next may be another process.
+
+        :param server_too: not only a model that was unloaded.
+        """
         self._fingerprint = None
         self._unsaved = False
         self._view.lost()
-        self._snapshots.nothing_pending()
+        if server_too:
+            self._snapshots.nothing_pending()
 
     async def _save(self, held: Holding, needed: Collection[SessionKey]) -> bool:
         """

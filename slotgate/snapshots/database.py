@@ -20,9 +20,27 @@ _T = TypeVar("_T")
 BUSY_SECONDS = 0.5
 
 #: Raised when the tables change; an index of another version is not opened.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
-_SCHEMA = """
+#: One row for each slot whose content is known; a belief, which the next look confirms or refutes.
+_LEFT = """
+CREATE TABLE left_in_slots (
+    server TEXT NOT NULL,
+    model TEXT NOT NULL,
+    slot INTEGER NOT NULL,
+    client TEXT NOT NULL,
+    route TEXT NOT NULL,
+    session TEXT NOT NULL,
+    source TEXT NOT NULL,
+    beginning TEXT NOT NULL,
+    saved INTEGER NOT NULL,
+    task INTEGER NOT NULL,
+    tokens INTEGER NOT NULL,
+    PRIMARY KEY (server, model, slot)
+);
+"""
+
+_SCHEMA = f"""
 CREATE TABLE snapshots (
     client TEXT NOT NULL,
     route TEXT NOT NULL,
@@ -48,20 +66,13 @@ CREATE INDEX by_route ON snapshots (route, used);
 CREATE INDEX by_use ON snapshots (used);
 CREATE INDEX by_client ON snapshots (client, used, size);
 CREATE TABLE folders (path TEXT PRIMARY KEY, identity TEXT NOT NULL);
-CREATE TABLE left_in_slots (
-    server TEXT NOT NULL,
-    slot INTEGER NOT NULL,
-    client TEXT NOT NULL,
-    route TEXT NOT NULL,
-    session TEXT NOT NULL,
-    source TEXT NOT NULL,
-    beginning TEXT NOT NULL,
-    saved INTEGER NOT NULL,
-    task INTEGER NOT NULL,
-    tokens INTEGER NOT NULL,
-    PRIMARY KEY (server, slot)
-);
-"""
+{_LEFT}"""
+
+#: From each earlier version to the next.
+_MIGRATIONS = {
+    # slots of routers have a model too; what was left is a belief and is given up
+    1: f"DROP TABLE left_in_slots; {_LEFT}",
+}
 
 
 class IndexUnusable(Exception):
@@ -146,18 +157,24 @@ def _configure(connection: sqlite3.Connection) -> None:
 
 def prepare(connection: sqlite3.Connection) -> None:
     """
-    Make the tables of a new database.
+    Make the tables of a new database, and bring up those of an older one.
 
-    :raises IndexUnusable: the database is of another version.
+    :raises IndexUnusable: the database is of another version, and none that can be brought up.
     """
     _configure(connection)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == 0:
-        connection.executescript(
-            f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-        )
-    elif version != SCHEMA_VERSION:
+        _execute(connection, _SCHEMA, SCHEMA_VERSION)
+        return
+    while version in _MIGRATIONS:
+        _execute(connection, _MIGRATIONS[version], version + 1)
+        version += 1
+    if version != SCHEMA_VERSION:
         raise IndexUnusable(
             f"version {version} of the index, and this slotgate reads {SCHEMA_VERSION};"
             " use another state_dir, or remove the index and the snapshots"
         )
+
+
+def _execute(connection: sqlite3.Connection, script: str, version: int) -> None:
+    connection.executescript(f"BEGIN; {script} PRAGMA user_version = {version}; COMMIT;")

@@ -129,15 +129,30 @@ class Index:
 
         await self._database.runInteraction(write)
 
-    async def left_in(self, server: str, slot: int) -> Left | None:
-        """What a slot held when its last lease ended."""
+    async def left_of(self, server: str) -> list[tuple[str, int]]:
+        """The slots of a server that hold something, by model and number."""
+
+        def read(cursor: sqlite3.Cursor) -> list[tuple[str, int]]:
+            rows = cursor.execute(
+                "SELECT model, slot FROM left_in_slots WHERE server = ?", (server,)
+            )
+            return [(str(model), int(slot)) for model, slot in rows.fetchall()]
+
+        return await self._database.runInteraction(read)
+
+    async def left_in(self, server: str, model: str, slot: int) -> Left | None:
+        """
+        What a slot held when its last lease ended.
+
+        :param model: empty where the server has one model.
+        """
 
         def read(cursor: sqlite3.Cursor) -> Left | None:
             row = cursor.execute(
                 "SELECT client, route, session, source, beginning, saved, task, tokens"
                 " FROM left_in_slots"
-                " WHERE server = ? AND slot = ?",
-                (server, slot),
+                " WHERE server = ? AND model = ? AND slot = ?",
+                (server, model, slot),
             ).fetchone()
             if row is None:
                 return None
@@ -148,18 +163,20 @@ class Index:
 
         return await self._database.runInteraction(read)
 
-    async def leave(self, server: str, slot: int, left: Left | None) -> None:
+    async def leave(self, server: str, model: str, slot: int, left: Left | None) -> None:
         """Remember what a slot holds; ``None``: nothing that is known."""
 
         def write(cursor: sqlite3.Cursor) -> None:
             if left is None:
                 cursor.execute(
-                    "DELETE FROM left_in_slots WHERE server = ? AND slot = ?", (server, slot)
+                    "DELETE FROM left_in_slots WHERE server = ? AND model = ? AND slot = ?",
+                    (server, model, slot),
                 )
                 return
             session = left.session
             values = (
                 server,
+                model,
                 slot,
                 *_identity(session.key),
                 session.source,

@@ -89,11 +89,21 @@ def body_for(
         own |= {"id_slot": slot_id, "cache_prompt": may_reuse}
     if model is not None and model != generation.model:
         own["model"] = model
+    return with_fields(generation.raw, generation.fields, own)
+
+
+def with_fields(raw: bytes, fields: Mapping[str, object], own: Mapping[str, object]) -> bytes:
+    """
+    A JSON object with some fields set; where they are new, all other bytes stay as they are.
+
+    :param raw: the object as it came.
+    :param fields: the same object, parsed.
+    """
     if not own:
-        return generation.raw
-    if any(name in generation.fields for name in own):
-        return json.dumps({**generation.fields, **own}).encode("ascii")
-    # parse() has seen an object, so white space apart the first and the last byte are its braces
-    inner = generation.raw.strip(_WHITE)[1:-1]
-    comma = b"," if generation.fields else b""
+        return raw
+    if any(name in fields for name in own):
+        return json.dumps({**fields, **own}).encode("ascii")
+    # an object was parsed from it, so white space apart the first and the last byte are its braces
+    inner = raw.strip(_WHITE)[1:-1]
+    comma = b"," if fields else b""
     return b"{" + inner + comma + json.dumps(own)[1:-1].encode() + b"}"

@@ -4,13 +4,16 @@ Where the sessions are that a call of the session API is about.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from attrs import frozen
 
+from slotgate.config import Route
 from slotgate.reloading import Settings
-from slotgate.routes import route_for
+from slotgate.routes import route_for, upstream_model
 from slotgate.sessions import SessionKey
+from slotgate.slots.address import Address
+from slotgate.slots.backend import Backend
 from slotgate.slots.pool import SlotPool
 from slotgate.slots.slot import Slot
 from slotgate.snapshots.index import Index
@@ -26,6 +29,7 @@ class Finding:
 
     _settings: Settings
     _pool: SlotPool
+    _backends: Mapping[str, Backend]
     _index: Index
 
     def residents(self, viewer: Viewer) -> dict[SessionKey, Resident]:
@@ -62,15 +66,26 @@ class Finding:
         The slots that hold a session or may save or restore it: that of its route, and that of
         its snapshot, which is another one once the routes were changed.
         """
-        found = route_for(self._settings.config, key.route)
-        of_route = None if found is None else self._pool.for_route(found[0])
+        of_route = self._of_route(key.route)
         return [
             slot
             for slot in self._pool
             if slot is of_route
             or (slot.tenant is not None and slot.tenant.key == key)
-            or (snapshot is not None and (slot.server, slot.id) == (snapshot.server, snapshot.slot))
+            or (snapshot is not None and slot.address == _address_of(snapshot))
         ]
+
+    def _of_route(self, model: str) -> Slot | None:
+        """The slot that requests for a model take."""
+        address = self._address_for(model)
+        return None if address is None else self._pool.at(address)
+
+    def _address_for(self, model: str) -> Address | None:
+        found = route_for(self._settings.config, model)
+        if found is None:
+            return None
+        route = found[0]
+        return self._backends[route.server].place(route, upstream_model(route, model)).address
 
     def slot_of(self, model: str) -> Slot:
         """
@@ -78,8 +93,7 @@ class Finding:
 
         :raises Rejected: there is none.
         """
-        found = route_for(self._settings.config, model)
-        slot = None if found is None else self._pool.for_route(found[0])
+        slot = self._of_route(model)
         if slot is None:
             raise Rejected(404, f"no route {model!r} with a slot")
         return slot
@@ -89,5 +103,23 @@ class Finding:
         return [
             route.model
             for route in self._settings.config.routes
-            if route.cache and self._pool.for_route(route) is slot
+            if route.cache and self._serves(route, slot.address)
         ]
+
+    def _serves(self, route: Route, address: Address) -> bool:
+        backend = self._backends[route.server]
+        if backend.place(route, upstream_model(route, route.model)).address == address:
+            return True
+        # a wildcard serves each of a router's models that no other route has
+        found = route_for(self._settings.config, address.model)
+        return (
+            bool(address.model)
+            and found is not None
+            and found[0] is route
+            and backend.place(route, upstream_model(route, address.model)).address == address
+        )
+
+
+def _address_of(snapshot: Snapshot) -> Address:
+    """Where a server with one model wrote a snapshot; a router's are found by their route."""
+    return Address(snapshot.server, "", snapshot.slot)

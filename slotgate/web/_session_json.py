@@ -100,6 +100,7 @@ def slot_json(
         }
     return {
         "server": slot.server,
+        **_model(slot),
         "slot": slot.id,
         "routes": list(routes),
         "state": slot.state,
@@ -114,7 +115,13 @@ def cleared_json(viewer: Viewer, slot: Slot, content: Content, tokens: int) -> d
     if isinstance(content, Holding):
         key, source = content.session.key, content.session.source
         session = {**_named(viewer, key, source), "saved": content.saved}
-    return {"server": slot.server, "slot": slot.id, "tokens": tokens, "session": session}
+    where = {"server": slot.server, **_model(slot), "slot": slot.id}
+    return {**where, "tokens": tokens, "session": session}
+
+
+def _model(slot: Slot) -> dict[str, str]:
+    """The model of a router's slot."""
+    return {"model": slot.model} if slot.model else {}
 
 
 def _named(viewer: Viewer, key: SessionKey, source: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ What a generation request asks for: by whom, on which route, in which session.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from attrs import define, field, frozen
 from twisted.logger import Logger
@@ -16,6 +17,7 @@ from slotgate.identity import NOBODY, Identified, identify
 from slotgate.reloading import Settings
 from slotgate.routes import policy_of, route_for, upstream_model
 from slotgate.sessions import Session, SessionKey
+from slotgate.slots.backend import Backend, Place
 from slotgate.slots.choice import Want
 from slotgate.surfaces.generation import Generation, MalformedRequest, parse
 from slotgate.web.clients import Clients
@@ -39,6 +41,8 @@ class Asked:
     #: What the server calls the model.
     model: str | None
     want: Want
+    #: Where the request is served.
+    place: Place
     #: Where the session id came from (``X-Slotgate-Source``).
     source: str
 
@@ -49,10 +53,11 @@ class Understanding:
 
     _settings: Settings
     _clients: Clients
+    _backends: Mapping[str, Backend]
     _told: set[str] = field(factory=set, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
-    def of(self, request: IRequest, path: str) -> Asked:
+    async def of(self, request: IRequest, path: str) -> Asked:
         """
         What a request asks for.
 
@@ -70,6 +75,13 @@ class Understanding:
         if found is None:
             raise Rejected(404, f"no route serves the model {generation.model!r}")
         route, name = found
+        model = upstream_model(route, generation.model)
+        backend = self._backends[route.server]
+        await backend.known()
+        place = backend.place(route, model)
+        if place.model is not None and name != route.model:
+            # a wildcard's sessions belong to the model, whatever name the client has for it
+            name = place.model
         client = owner.name if owner else None
         identified = self._identify(request, generation) if route.cache else NOBODY
         session = None
@@ -80,8 +92,9 @@ class Understanding:
         return Asked(
             generation=generation,
             route=route,
-            model=upstream_model(route, generation.model),
+            model=model,
             want=Want(session, client, self._clients.have_keys),
+            place=place,
             source=identified.source,
         )
 

@@ -14,10 +14,27 @@ from twisted.web.http import Request
 from twisted.web.iweb import IRequest, IResponse
 
 from slotgate.config import Server
-from slotgate.llama.upstream import Upstream
+from slotgate.llama.bodies import BodyLost, Complete, body_of
+from slotgate.llama.calls import is_proxy_error
+from slotgate.llama.upstream import Upstream, UpstreamUnreachable
 from slotgate.reloading import Settings
 from slotgate.web.headers import request_headers
 from slotgate.web.relay import Ended, relay
+
+#: An error is some words.
+_MOST_ERROR_BYTES = 1024 * 1024
+
+
+class ModelLost(Exception):
+    """
+    A router lost the model before anything was written to the client.
+
+    :ivar sent: whether the model may have got the request.
+    """
+
+    def __init__(self, *, sent: bool) -> None:
+        super().__init__()
+        self.sent = sent
 
 
 @define(eq=False)
@@ -38,6 +55,8 @@ class Forward:
         added: Mapping[str, str] | None = None,
         observe: Callable[[bytes], None] | None = None,
         streaming: Callable[[], None] | None = None,
+        *,
+        resend: bool = False,
     ) -> tuple[Ended, int]:
         """
         Relay a request and its response.
@@ -45,8 +64,10 @@ class Forward:
         :param added: headers for the response.
         :param observe: is called with each piece of the response's body.
         :param streaming: is called when a stream begins.
+        :param resend: the request may be sent another time.
         :returns: how it ended, and the status the server answered with.
         :raises UpstreamError: the server gave no answer, and nothing was written yet.
+        :raises ModelLost: a router lost the model's process, and the request may be sent again.
         """
         self._running.add(request)
         try:
@@ -56,6 +77,8 @@ class Forward:
                 request_headers(request.requestHeaders, server.api_key),
                 body or None,
             )
+            if resend and response.code == 500:
+                response = await _unless_lost(response)
             if streaming is not None and _is_stream(response):
                 streaming()
             ended = await relay(
@@ -97,3 +120,19 @@ class Forward:
 def _is_stream(response: IResponse) -> bool:
     kinds = response.headers.getRawHeaders(b"Content-Type", ())
     return any(kind.startswith(b"text/event-stream") for kind in kinds)
+
+
+async def _unless_lost(response: IResponse) -> IResponse:
+    """
+    The same response, unless it says that a router lost the model's process.
+
+    :raises ModelLost: it says so.
+    :raises UpstreamUnreachable: it has no end.
+    """
+    try:
+        body = await body_of(response, _MOST_ERROR_BYTES)
+    except BodyLost as error:
+        raise UpstreamUnreachable(f"the server's error broke off: {error}", sent=True) from error
+    if is_proxy_error(body):
+        raise ModelLost(sent=True)
+    return Complete(response, body)

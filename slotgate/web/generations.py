@@ -4,7 +4,7 @@ A generation on its way: the lease, the server, the answer, and what came of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
@@ -12,23 +12,24 @@ from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
 from slotgate.reloading import Settings
+from slotgate.slots.backend import Backend
 from slotgate.slots.choice import End, Verdict
-from slotgate.slots.lease import Lease, QueueFull, Stopping
+from slotgate.slots.lease import Lease
 from slotgate.slots.pool import SlotPool
-from slotgate.slots.slot import Slot
 from slotgate.surfaces.generation import body_for
 from slotgate.surfaces.usage import Ends
 from slotgate.web.asked import Asked, Understanding
-from slotgate.web.forward import Forward
-from slotgate.web.rejected import Rejected
+from slotgate.web.forward import Forward, ModelLost
 from slotgate.web.relay import Ended
+from slotgate.web.waiting import admitted, rejections
 
 #: When the slot is looked at while a request runs, to learn by which ``id_task`` it shows it. One
 #: that is over by then leaves little time for anybody else's.
 LOOK_AFTER_SECONDS = 0.05
 
-#: What a client that was not let in is told to wait, in seconds: about one short answer.
-RETRY_AFTER_SECONDS = 5
+#: How often a router's model is asked for before its answer is taken as it is: a file can be
+#: restored twice before it is given up, and with it the process that it kills.
+MODEL_ATTEMPTS = 3
 
 
 @define
@@ -51,6 +52,7 @@ class Generations:
     _settings: Settings
     _understanding: Understanding
     _pool: SlotPool
+    _backends: Mapping[str, Backend]
     _forward: Forward
     _clock: IReactorTime
     _log: Logger = field(factory=Logger, init=False)
@@ -62,21 +64,47 @@ class Generations:
         :raises Rejected: slotgate does not take the request.
         :raises UpstreamError: the server gave no answer, and nothing was written yet.
         """
-        asked = self._understanding.of(request, path)
-        slot = self._pool.for_route(asked.route)
+        asked = await self._understanding.of(request, path)
         began = self._clock.seconds()
-        if slot is None:
+        sent = False
+        for attempts_left in range(MODEL_ATTEMPTS - 1, -1, -1):
+            admission = await admitted(asked.place)
+            again = admission is not None and attempts_left > 0
+            try:
+                await self._answer(request, asked, began, again, again and not sent)
+                return
+            except ModelLost as lost:
+                # nothing was written yet
+                sent = sent or lost.sent
+                await self._backends[asked.route.server].missed(asked.place)
+            finally:
+                if admission is not None:
+                    admission.release()
+
+    async def _answer(
+        self, request: IRequest, asked: Asked, began: float, again: bool, resend: bool
+    ) -> None:
+        """
+        :param again: whether the model may be asked for another time.
+        :param resend: whether the request may be sent another time.
+        :raises ModelLost: the model went away, and it may.
+        """
+        if asked.place.address is None:
             body = body_for(asked.generation, None, asked.model)
-            await self._relay(request, asked, body, Verdict.BYPASS)
+            await self._relay(request, asked, body, Verdict.BYPASS, resend=resend)
             return
-        lease = await self._lease(slot, asked)
+        with rejections():
+            lease = await self._pool.at(asked.place.address).lease(asked.want)
+        if lease.lost and again:
+            lease.release(End.UNSENT)
+            raise ModelLost(sent=False)
         course = _Course(asked, lease, began, self._clock.seconds() - began)
         looking = self._clock.callLater(LOOK_AFTER_SECONDS, lease.working)
         try:
             body = body_for(asked.generation, lease.slot_id, asked.model, may_reuse=lease.may_reuse)
             course.end = End.CUT
             course.end = await self._relay(
-                request, asked, body, lease.verdict, course.ends, lease.working
+                request, asked, body, lease.verdict, course.ends, lease.working, resend=resend
             )
         finally:
             if looking.active():
@@ -114,15 +142,6 @@ class Generations:
             seconds=self._clock.seconds() - course.began,
         )
 
-    async def _lease(self, slot: Slot, asked: Asked) -> Lease:
-        try:
-            return await slot.lease(asked.want)
-        except QueueFull as error:
-            retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-            raise Rejected(503, f"{error}; try again", retry) from error
-        except Stopping as error:
-            raise Rejected(503, "slotgate is stopping") from error
-
     async def _relay(
         self,
         request: IRequest,
@@ -131,6 +150,8 @@ class Generations:
         verdict: Verdict,
         ends: Ends | None = None,
         streaming: Callable[[], None] | None = None,
+        *,
+        resend: bool,
     ) -> End:
         told = {
             "X-Slotgate-Session": _shown(asked),
@@ -138,7 +159,9 @@ class Generations:
             "X-Slotgate-Cache": verdict.value,
         }
         server = self._settings.config.servers[asked.route.server]
-        ended, status = await self._forward(request, server, body, told, ends, streaming)
+        ended, status = await self._forward(
+            request, server, body, told, ends, streaming, resend=resend
+        )
         if ended is not Ended.COMPLETE:
             return End.CUT
         return End.COMPLETE if status == 200 else End.REFUSED

@@ -6,24 +6,49 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from urllib.parse import parse_qs
 
-from attrs import define
+from attrs import define, frozen
+from twisted.internet.defer import DeferredList
 from twisted.web.iweb import IRequest
 
-from slotgate.config import Server
+from slotgate.config import Client, Route
 from slotgate.reloading import Settings
-from slotgate.routes import route_for
+from slotgate.routes import route_for, upstream_model
+from slotgate.slots.backend import Backend, Place
 from slotgate.slots.choice import End, Want
-from slotgate.slots.lease import QueueFull, Stopping
 from slotgate.slots.pool import SlotPool
 from slotgate.snapshots.names import OURS
+from slotgate.surfaces.generation import with_fields
 from slotgate.web.clients import Clients
-from slotgate.web.forward import Forward
+from slotgate.web.forward import Forward, ModelLost
 from slotgate.web.rejected import Rejected
 from slotgate.web.requests import body_of
+from slotgate.web.waiting import admitted, rejections
 
 #: Whoever asks whether the server lives needs no key, as with llama-server itself.
 _PUBLIC = frozenset({"/health", "/v1/health"})
+
+#: Paths that a router answers by itself, whatever model is named.
+_ROUTERS_OWN = _PUBLIC | {"/", "/models", "/v1/models", "/models/sse"}
+
+#: What a router answers to a load (b11434).
+_LOADED = b'{"success":true}'
+
+
+@frozen
+class _Passing:
+    """A request on its way through."""
+
+    request: IRequest
+    #: As it goes to the server.
+    body: bytes
+    fields: Mapping[str, object]
+    route: Route
+    backend: Backend
+    place: Place
+    #: Whether a router would load the model for it.
+    loads: bool
 
 
 @define
@@ -33,19 +58,89 @@ class Passing:
     _settings: Settings
     _clients: Clients
     _pool: SlotPool
+    _backends: Mapping[str, Backend]
     _forward: Forward
 
-    async def answer(self, request: IRequest, path: str) -> None:
+    async def answer(self, request: IRequest, path: str) -> bytes | None:
         """
         Relay one request to the server of the model it names, else to the first route's.
 
-        :raises Rejected: without a valid key.
+        :raises Rejected: without a valid key, or when a router's model can not be loaded.
         :raises UpstreamError: the server gave no answer, and nothing was written yet.
         """
         if path not in _PUBLIC:
             self._clients.owner(request.requestHeaders)
         body = body_of(request)
-        await self._forward(request, self._server_for(_object(body) or {}), body)
+        passing = await self._understood(request, path, body, _object(body) or {})
+        if request.method == b"POST" and path == "/models/unload":
+            await self._save(passing)
+        elif request.method == b"POST" and path == "/models/load":
+            if await self._loaded(passing):
+                return _LOADED
+        elif passing.loads:
+            await self._relay_to_model(passing)
+            return None
+        await self._relay(passing)
+        return None
+
+    async def _understood(
+        self, request: IRequest, path: str, body: bytes, fields: Mapping[str, object]
+    ) -> _Passing:
+        query = parse_qs(request.uri.partition(b"?")[2].decode("latin-1"))
+        named = fields.get("model") if request.method == b"POST" else query.get("model", [None])[0]
+        asked = named if isinstance(named, str) and named else None
+        config = self._settings.config
+        found = route_for(config, asked)
+        route = config.routes[0] if found is None else found[0]
+        backend = self._backends[route.server]
+        await backend.known()
+        model = upstream_model(route, asked)
+        if "model" in fields and asked is not None and model != asked:
+            body = with_fields(body, fields, {"model": model})
+        # a router takes anything but these two for a no
+        loads = path not in _ROUTERS_OWN and query.get("autoload", ["1"])[-1] in ("1", "true")
+        place = backend.place(route, model)
+        return _Passing(request, body, fields, route, backend, place, loads)
+
+    async def _relay(self, passing: _Passing, *, resend: bool = False) -> None:
+        server = passing.backend.server
+        await self._forward(passing.request, server, passing.body, resend=resend)
+
+    async def _relay_to_model(self, passing: _Passing) -> None:
+        """Relay a request for a model of a router, which would unload another one for it."""
+        for resend in (True, False):
+            admission = await admitted(passing.place)
+            try:
+                await self._relay(passing, resend=resend and admission is not None)
+                return
+            except ModelLost:
+                await passing.backend.missed(passing.place)
+            finally:
+                if admission is not None:
+                    admission.release()
+
+    async def _save(self, passing: _Passing) -> None:
+        """Save what is in the slots of a model that a client unloads."""
+        if passing.place.model is None:
+            return
+        slots = self._pool.of_model(passing.backend.server.name, passing.place.model)
+        await DeferredList([slot.save(patient=False) for slot in slots], consumeErrors=True)
+
+    async def _loaded(self, passing: _Passing) -> bool:
+        """
+        Load a model for a client, with room made as for a request.
+
+        :returns: ``False``: the router is the one to say why not.
+        """
+        place = passing.place
+        if place.model is None or passing.backend.tracker.model(place.model).status.running:
+            return False
+        admission = await admitted(place)
+        if admission is None:
+            return False
+        admission.release()
+        passing.request.setHeader(b"Content-Type", b"application/json; charset=utf-8")
+        return True
 
     async def slot_call(self, request: IRequest, path: str) -> None:
         """
@@ -65,28 +160,26 @@ class Passing:
         file = fields.get("filename")
         if isinstance(file, str) and OURS.match(file):
             raise Rejected(403, "this file is a snapshot of slotgate's")
-        server = self._server_for(fields)
-        slot = self._pool.named(server.name, path.removeprefix("/slots/"))
+        passing = await self._understood(request, path, body, fields)
+        admission = await admitted(passing.place) if passing.loads else None
+        try:
+            await self._slot_call(passing, path.removeprefix("/slots/"), owner)
+        finally:
+            if admission is not None:
+                admission.release()
+
+    async def _slot_call(self, passing: _Passing, name: str, owner: Client | None) -> None:
+        slot = passing.backend.slot_named(passing.place, name)
         if slot is None:
-            await self._forward(request, server, body)
+            await self._relay(passing)
             return
+        want = Want(None, owner.name if owner else None, self._clients.have_keys)
+        with rejections():
+            lease = await slot.lease(want)
         try:
-            lease = await slot.lease(
-                Want(None, owner.name if owner else None, self._clients.have_keys)
-            )
-        except (QueueFull, Stopping) as error:
-            raise Rejected(503, f"{error or 'slotgate is stopping'}") from error
-        try:
-            await self._forward(request, server, body)
+            await self._relay(passing)
         finally:
             lease.release(End.TOUCHED)
-
-    def _server_for(self, fields: Mapping[str, object]) -> Server:
-        model = fields.get("model")
-        config = self._settings.config
-        found = route_for(config, model if isinstance(model, str) else None)
-        route = config.routes[0] if found is None else found[0]
-        return config.servers[route.server]
 
 
 def _object(body: bytes) -> Mapping[str, object] | None:

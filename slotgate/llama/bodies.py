@@ -1,15 +1,18 @@
 """
-The whole body of a response, of bounded size.
+The whole body of a response, of bounded size, and a response whose body is there already.
 """
 
 from __future__ import annotations
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocol
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone, ResponseFailed
 from twisted.web.http import PotentialDataLoss
-from twisted.web.iweb import IResponse
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IClientRequest, IResponse
+from zope.interface import implementer
 
 from slotgate.llama.causes import cause
 from slotgate.llama.upstream import cut
@@ -44,7 +47,7 @@ class _Body(Protocol):
     def dataReceived(self, data: bytes) -> None:
         self._left -= len(data)
         if self._left < 0 and not self.whole.called:
-            self.whole.errback(BodyLost("it says more than a control call has to say"))
+            self.whole.errback(BodyLost("it says more than there is to say"))
             self._close()
         self._pieces.append(data)
 
@@ -59,3 +62,36 @@ class _Body(Protocol):
     def _close(self) -> None:
         self._pieces.clear()
         cut(self._response, self.transport)
+
+
+@implementer(IResponse)
+class Complete:
+    """A response whose body has been read, for whoever reads it next."""
+
+    def __init__(self, response: IResponse, body: bytes) -> None:
+        self._body = body
+        self.version: tuple[str, int, int] = response.version
+        self.code: int = response.code
+        self.phrase: str | bytes = response.phrase
+        self.headers: Headers = response.headers
+        self.length: int | object = len(body)
+        self.request: IClientRequest = response.request
+        self.previousResponse: IResponse | None = response.previousResponse
+
+    def deliverBody(self, protocol: IProtocol) -> None:
+        """
+        As :class:`IResponse` says; all of it at once.
+        """
+        protocol.dataReceived(self._body)
+        protocol.connectionLost(Failure(ResponseDone()))
+
+    def setPreviousResponse(self, response: IResponse) -> None:
+        """
+        As :class:`IResponse` says.
+        """
+        self.previousResponse = response
+
+    def abort(self) -> None:
+        """
+        There is no connection any more.
+        """

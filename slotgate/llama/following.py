@@ -1,0 +1,118 @@
+"""
+Keeping a tracker up to date: the router's events, and looks where there are none.
+"""
+
+from __future__ import annotations
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from slotgate.llama.errors import ControlError, Unsupported
+from slotgate.llama.router import RouterControl
+from slotgate.llama.tracker import Tracker
+
+#: The longest pause before events are asked for again, and the pause between two looks while
+#: they are heard: they tell everything, unless a connection died without a sign.
+LONGEST_PAUSE_SECONDS = 30.0
+
+
+class Following(Service):
+    """Follows the models of one router while it runs."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        name: str,
+        control: RouterControl,
+        tracker: Tracker,
+        clock: IReactorTime,
+        poll_seconds: float,
+    ) -> None:
+        """
+        :param name: the server's, for people.
+        """
+        self._name = name
+        self._control = control
+        self._tracker = tracker
+        self._clock = clock
+        self._poll_seconds = poll_seconds
+        self._loops: list[Deferred[None]] = []
+        self._told = False
+        #: When the models were looked at last.
+        self._looked = 0.0
+
+    def startService(self) -> None:
+        """Begin to follow."""
+        super().startService()
+        for loop in (self._events(), self._looks()):
+            self._loops.append(Deferred.fromCoroutine(loop).addErrback(self._ended))
+
+    def stopService(self) -> None:
+        """Follow no more."""
+        super().stopService()
+        loops, self._loops = self._loops, []
+        for loop in loops:
+            loop.cancel()
+        self._tracker.live = False
+
+    async def _events(self) -> None:
+        pause = self._poll_seconds
+        while True:
+            try:
+                await self._control.follow(self._opened, self._tracker.told)
+            except Unsupported as error:
+                pause = LONGEST_PAUSE_SECONDS
+                self._no_events(error)
+            except ControlError as error:
+                self._log.debug("{server}: no events: {error}", server=self._name, error=error)
+            if self._tracker.live:
+                self._tracker.live = False
+                pause = self._poll_seconds
+            await deferLater(self._clock, pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _no_events(self, error: Unsupported) -> None:
+        if not self._told:
+            self._told = True
+            self._log.info(
+                "{server}: no events ({error}); its models are looked at every {seconds:g} s",
+                server=self._name,
+                error=error,
+                seconds=self._poll_seconds,
+            )
+
+    def _opened(self) -> None:
+        self._tracker.live = True
+        # what happened before that is not told
+        Deferred.fromCoroutine(self._look()).addErrback(self._ended)
+
+    async def _looks(self) -> None:
+        pause = self._poll_seconds
+        while True:
+            await deferLater(self._clock, pause)
+            if self._tracker.live and self._clock.seconds() < self._looked + LONGEST_PAUSE_SECONDS:
+                continue
+            reached = await self._look()
+            pause = self._poll_seconds if reached else min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _look(self) -> bool:
+        self._looked = self._clock.seconds()
+        try:
+            await self._tracker.look()
+        except ControlError as error:
+            self._log.debug("{server}: {error}", server=self._name, error=error)
+            return False
+        except Exception:
+            # a loop that ends would leave us with what is known now
+            self._log.failure("{server}: a look at its models failed", server=self._name)
+            return False
+        return True
+
+    def _ended(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("{server}: its models are not followed", failure, server=self._name)

@@ -1,0 +1,215 @@
+"""
+What is behind a server's address, and where on it a request is served.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection
+
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from slotgate.config import Route, Server
+from slotgate.llama.agreement import disagreements, limit_of
+from slotgate.llama.errors import ControlError
+from slotgate.llama.following import Following
+from slotgate.llama.models import RouterProps, Status
+from slotgate.llama.router import RouterControl
+from slotgate.llama.tracker import Tracker
+from slotgate.slots.address import Address
+from slotgate.slots.admission import Admissions
+from slotgate.slots.pool import SlotPool, log_failure
+from slotgate.slots.slot import Slot
+from slotgate.snapshots.index import Index
+
+
+class Mode(enum.Enum):
+    """What a server is."""
+
+    UNKNOWN = "unknown"
+    SINGLE = "single"
+    ROUTER = "router"
+
+
+@frozen
+class Place:
+    """Where a request is served."""
+
+    #: The slot it needs; ``None``: it needs none.
+    address: Address | None
+    #: The id by which a router knows the model; ``None``: it does not, or there is one model.
+    model: str | None = None
+    #: What lets requests for that model in.
+    admissions: Admissions | None = None
+
+
+@define(eq=False)
+class Backend:
+    """
+    One configured server.
+
+    Whether it is a router is found out, and again once contact was lost. As long as that is not
+    known it is taken for a server with one model: requests go on.
+    """
+
+    server: Server
+    _control: RouterControl
+    tracker: Tracker
+    admissions: Admissions
+    _following: Following
+    _pool: SlotPool
+    _index: Index
+    #: The slots of each model that routes with a cache use.
+    _slots: Callable[[], Collection[int]]
+    mode: Mode = field(default=Mode.UNKNOWN, init=False)
+    _router: RouterProps = field(default=RouterProps(None, True), init=False)
+    _looking: bool = field(default=False, init=False)
+    _stopped: bool = field(default=False, init=False)
+    _waiting: list[Deferred[None]] = field(factory=list, init=False)
+    #: What was told already.
+    _told: set[str] = field(factory=set, init=False)
+    _log: Logger = field(factory=Logger, init=False)
+
+    def start(self) -> None:
+        """Begin: see what the server is, and what the slotgate before us left in its slots."""
+        for slot in self._slots():
+            self._pool.at(Address(self.server.name, "", slot)).recall().addErrback(log_failure)
+        self.known().addErrback(log_failure)
+
+    def stop(self) -> None:
+        """Let nobody in any more, and follow nothing."""
+        self._stopped = True
+        self.admissions.stop()
+        if self._following.running:
+            self._following.stopService()
+
+    @property
+    def limit(self) -> int:
+        """How many models a router may hold; 0: no limit."""
+        return limit_of(self.server, self._router)
+
+    def lost(self) -> None:
+        """Contact was lost: what answers next may be something else."""
+        self.mode = Mode.UNKNOWN
+
+    def known(self) -> Deferred[None]:
+        """
+        A Deferred that fires when it was found out what the server is, as far as it says.
+        """
+        if self.mode is not Mode.UNKNOWN:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred(self._waiting.remove)
+        self._waiting.append(waiting)
+        if not self._looking:
+            self._looking = True
+            Deferred.fromCoroutine(self._look()).addErrback(self._surprised)
+        return waiting
+
+    async def _look(self) -> None:
+        """Never cancelled: several may wait for it."""
+        try:
+            router = await self._control.router()
+            if router is None:
+                self._found_single()
+            else:
+                await self._found_router(router)
+        except ControlError as error:
+            self._log.debug(
+                "{server}: what it is is not known: {error}", server=self.server.name, error=error
+            )
+        finally:
+            self._looking = False
+            waiting, self._waiting = self._waiting, []
+            for deferred in waiting:
+                deferred.callback(None)
+
+    def _surprised(self, failure: Failure) -> None:
+        self._log.failure("{server}: what it is is not known", failure, server=self.server.name)
+
+    def _found_single(self) -> None:
+        self.mode = Mode.SINGLE
+        if self._following.running:
+            self._following.stopService()
+        self._pool.drop(self.server.name, lambda model: bool(model))
+        self._tell("it serves one model")
+
+    async def _found_router(self, router: RouterProps) -> None:
+        self._router = router
+        await self.tracker.look()
+        self.mode = Mode.ROUTER
+        self._pool.drop(self.server.name, lambda model: not model)
+        models = list(self.tracker)
+        self._tell(
+            f"it is a router with {len(models)} models, and holds at most"
+            f" {self.limit or 'any number'} of them at once"
+        )
+        for problem in disagreements(self.server, self._slots(), router, models):
+            self._tell(problem, warn=True)
+        if not self._following.running and not self._stopped:
+            self._following.startService()
+            await self._recall()
+
+    async def _recall(self) -> None:
+        """See what the models' slots still hold of what the slotgate before us left in them."""
+        for model, slot in await self._index.left_of(self.server.name):
+            if self.tracker.model(model).status is Status.LOADED and slot in self._slots():
+                address = Address(self.server.name, model, slot)
+                self._pool.at(address).recall().addErrback(log_failure)
+
+    def _tell(self, what: str, *, warn: bool = False) -> None:
+        if what in self._told:
+            return
+        self._told.add(what)
+        tell = self._log.warn if warn else self._log.info
+        tell("{server}: {what}", server=self.server.name, what=what)
+
+    def lose(self, model: str) -> None:
+        """A router's model was unloaded or fell asleep: its slots are gone."""
+        for slot in self._pool.of_model(self.server.name, model):
+            slot.lose()
+
+    async def missed(self, place: Place) -> None:
+        """A model was not there though it should have been: see what has become of it."""
+        if place.model is None:
+            return
+        try:
+            await self.tracker.look()
+            if self.tracker.model(place.model).status is Status.LOADED:
+                # on its way out: the router says "loaded" until the process has ended
+                await self.tracker.change(self.server.poll_seconds)
+        except ControlError as error:
+            self._log.debug("{server}: {error}", server=self.server.name, error=error)
+
+    def slot_named(self, place: Place, name: str) -> Slot | None:
+        """
+        The slot that a client names in a path; ``None`` when none of ours can be meant.
+
+        llama-server does not check the number: ``0abc`` is 0, and 7 and -1 wrap around to a slot
+        that exists. So every name that is not one of ours may mean one of ours.
+        """
+        ours = sorted(self._slots())
+        if not ours or (self.mode is Mode.ROUTER and place.model is None):
+            return None
+        number = next((slot for slot in ours if str(slot) == name), ours[0])
+        return self._pool.at(Address(self.server.name, place.model or "", number))
+
+    def place(self, route: Route, model: str | None) -> Place:
+        """
+        Where a request is served, by what is known now.
+
+        :param model: what the route says the server calls the model.
+        """
+        number = route.slots[0]
+        cached = number in self._slots()
+        name = self.server.name
+        if self.mode is not Mode.ROUTER:
+            return Place(Address(name, "", number) if cached else None)
+        known = None if model is None else self.tracker.id_of(model)
+        if known is None:
+            return Place(None)
+        if not self._router.autoload and not self.tracker.model(known).status.running:
+            return Place(None, known)
+        return Place(Address(name, known, number) if cached else None, known, self.admissions)
