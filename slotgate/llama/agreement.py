@@ -14,7 +14,7 @@ from slotgate.llama.models import Model, RouterProps
 def limit_of(server: Server, router: RouterProps) -> int:
     """How many models may be loaded at once; 0: no limit."""
     configured = server.router.models_max
-    return (router.models_max or 0) if configured is None else configured
+    return router.models_max if configured is None else configured
 
 
 def disagreements(

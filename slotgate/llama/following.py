@@ -42,6 +42,7 @@ class Following(Service):
         self._clock = clock
         self._poll_seconds = poll_seconds
         self._loops: list[Deferred[None]] = []
+        self._stream: Deferred[None] | None = None
         self._told = False
         #: When the models were looked at last.
         self._looked = 0.0
@@ -64,7 +65,11 @@ class Following(Service):
         pause = self._poll_seconds
         while True:
             try:
-                await self._control.follow(self._opened, self._tracker.told)
+                self._stream = self._control.follow(self._opened, self._tracker.told)
+                await self._stream
+            except CancelledError:
+                if not self.running:
+                    raise
             except Unsupported as error:
                 pause = LONGEST_PAUSE_SECONDS
                 self._no_events(error)
@@ -106,6 +111,9 @@ class Following(Service):
             await self._tracker.look()
         except ControlError as error:
             self._log.debug("{server}: {error}", server=self._name, error=error)
+            if self._tracker.live and self._stream is not None:
+                # a connection can die without a sign
+                self._stream.cancel()
             return False
         except Exception:
             # a loop that ends would leave us with what is known now

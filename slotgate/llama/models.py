@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
 from slotgate.llama.errors import Junk
+
+#: ``--models-max`` where nobody has set it (b11434).
+DEFAULT_MODELS_MAX = 4
 
 
 class Status(enum.Enum):
@@ -73,9 +77,10 @@ class Model:
 
     def _number(self, option: str) -> float | None:
         try:
-            return float(self.option(option) or "")
+            number = float(self.option(option) or "")
         except ValueError:
             return None
+        return number if math.isfinite(number) else None
 
 
 @frozen
@@ -91,8 +96,8 @@ class Change:
 class RouterProps:
     """``GET /props`` of a router."""
 
-    #: ``--models-max``; 0: no limit; ``None``: it does not say.
-    models_max: int | None
+    #: ``--models-max``; 0: no limit.
+    models_max: int
     #: Whether a request for a model loads it.
     autoload: bool
 
@@ -149,7 +154,7 @@ def router_from(answer: object) -> RouterProps | None:
         return None
     most = answer.get("max_instances")
     return RouterProps(
-        models_max=most if type(most) is int and most >= 0 else None,
+        models_max=most if type(most) is int and most >= 0 else DEFAULT_MODELS_MAX,
         autoload=answer.get("models_autoload") is not False,
     )
 

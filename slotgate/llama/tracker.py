@@ -4,7 +4,9 @@ What a router has loaded, and in which order it was used.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
@@ -44,6 +46,10 @@ class Tracker:
     #: Counts what was told; and the count at which each model's status was told last.
     _told: int = field(default=0, init=False)
     _told_of: dict[str, int] = field(factory=dict, init=False)
+    #: How often the slots of each model have gone.
+    _ends: Counter[str] = field(factory=Counter, init=False)
+    #: How many calls to load each model are on their way.
+    _calling: Counter[str] = field(factory=Counter, init=False)
     _waiting: list[Deferred[bool]] = field(factory=list, init=False)
 
     def id_of(self, name: str) -> str | None:
@@ -53,6 +59,10 @@ class Tracker:
     def model(self, model: str) -> Model:
         """What is known of a model."""
         return self._models.get(model) or Model(model)
+
+    def ends(self, model: str) -> int:
+        """How often its slots have gone, as far as is known: two times tell two processes."""
+        return self._ends[model]
 
     def __iter__(self) -> Iterator[Model]:
         """All models."""
@@ -68,10 +78,21 @@ class Tracker:
         self._uses += 1
         self._used[model] = self._uses
 
-    def loading(self, model: str) -> None:
-        """The model is being loaded, on our demand."""
+    @contextmanager
+    def loading(self, model: str) -> Iterator[None]:
+        """
+        The router is being told to load a model. What a look says that was asked for before it
+        has been told so is out of date; events are not.
+        """
         if not self.model(model).status.running:
             self.told(Change(model, Status.LOADING))
+        self._calling[model] += 1
+        try:
+            yield
+        finally:
+            self._calling[model] -= 1
+            self._told += 1
+            self._told_of[model] = self._told
 
     def told(self, change: Change) -> None:
         """What an event says."""
@@ -97,7 +118,7 @@ class Tracker:
         asked = self._told
         models = await self._control.models()
         for model in models:
-            if self._told_of.get(model.id, 0) > asked:
+            if self._calling[model.id] or self._told_of.get(model.id, 0) > asked:
                 known = self.model(model.id)
                 model = evolve(
                     model, status=known.status, failed=known.failed, exit_code=known.exit_code
@@ -106,7 +127,7 @@ class Tracker:
                 before = self._processes.get(model.id)
                 self._processes[model.id] = model.process
                 if before not in (None, model.process):
-                    self._gone(model.id)
+                    self._end(model.id)
             else:
                 self._processes.pop(model.id, None)
             self._set(model)
@@ -124,10 +145,14 @@ class Tracker:
         if model.status is before.status:
             return
         if before.status is Status.LOADED:
-            self._gone(model.id)
+            self._end(model.id)
         if not before.status.running:
             self.use(model.id)
         self.wake()
+
+    def _end(self, model: str) -> None:
+        self._ends[model] += 1
+        self._gone(model)
 
     def wake(self) -> None:
         """Let those who wait for a change look again."""

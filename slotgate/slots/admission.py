@@ -39,6 +39,8 @@ class Admission:
 
     model: str
     _give_back: Callable[[], None]
+    #: How often the model had gone when the request was let in.
+    ends: int = 0
     _released: bool = field(default=False, init=False)
 
     def release(self) -> None:
@@ -143,13 +145,14 @@ class Admissions:
                 # CancelledError too: the client went away
                 admission.release()
                 raise
+        admission.ends = self._tracker.ends(model)
         return admission
 
     def _open(self, model: str) -> bool:
         """Whether a request for the model needs no room and waits for nobody."""
         if model in self._arrivals:
             return True
-        loaded = self._tracker.model(model).status in (Status.LOADED, Status.SLEEPING)
+        loaded = self._tracker.model(model).status is Status.LOADED
         return loaded and model not in self._leaving
 
     def _leave(self, model: str) -> None:
@@ -218,7 +221,10 @@ class Admissions:
         """Load a model, and let its requests go. Never cancelled."""
         failed: Exception | None = None
         try:
-            if not self._tracker.model(arrival.model).status.running:
+            status = self._tracker.model(arrival.model).status
+            if status is Status.SLEEPING:
+                self._wake(arrival.model)
+            elif not status.running:
                 await self._load(arrival)
             arrival.place()
             await self._loaded(arrival.model)
@@ -259,9 +265,9 @@ class Admissions:
                 continue
             if not self._wanted(arrival):
                 raise _NotWanted
-            self._tracker.loading(model)
             try:
-                await self._control.load(model)
+                with self._tracker.loading(model):
+                    await self._control.load(model)
                 return
             except Full:
                 if self._mode == "off":
@@ -269,6 +275,11 @@ class Admissions:
                 # others use it too, or it may hold fewer models than we were told
                 await self._tracker.look()
                 await self._tracker.change(self._poll_seconds)
+
+    def _wake(self, model: str) -> None:
+        # a look does it; how long it takes to read the model again is for the status to tell
+        woken = Deferred.fromCoroutine(self._control_of(model).working())
+        woken.addErrback(lambda failure: failure.trap(ControlError) and None)
 
     def _wanted(self, arrival: _Arrival) -> bool:
         if self._stopping:
@@ -391,7 +402,7 @@ class Admissions:
         """
 
         def decided(one: Model) -> bool:
-            return one.status is not Status.LOADING or self._stopping
+            return one.status in (Status.LOADED, Status.UNLOADED) or self._stopping
 
         if not await self._tracker.until(decided, model, self._load_wait_seconds):
             self._log.warn(

@@ -16,14 +16,18 @@ from slotgate.config import Route, Server
 from slotgate.llama.agreement import disagreements, limit_of
 from slotgate.llama.errors import ControlError
 from slotgate.llama.following import Following
-from slotgate.llama.models import RouterProps, Status
+from slotgate.llama.models import Model, RouterProps, Status
 from slotgate.llama.router import RouterControl
 from slotgate.llama.tracker import Tracker
 from slotgate.slots.address import Address
-from slotgate.slots.admission import Admissions
+from slotgate.slots.admission import Admission, Admissions
 from slotgate.slots.pool import SlotPool, log_failure
 from slotgate.slots.slot import Slot
 from slotgate.snapshots.index import Index
+
+#: How long a model may take to end whose process does not answer any longer. A router kills it
+#: after 10 s, its ``stop-timeout``.
+ENDING_SECONDS = 15.0
 
 
 class Mode(enum.Enum):
@@ -65,7 +69,7 @@ class Backend:
     #: The slots of each model that routes with a cache use.
     _slots: Callable[[], Collection[int]]
     mode: Mode = field(default=Mode.UNKNOWN, init=False)
-    _router: RouterProps = field(default=RouterProps(None, True), init=False)
+    _router: RouterProps = field(default=RouterProps(0, True), init=False)
     _looking: bool = field(default=False, init=False)
     _stopped: bool = field(default=False, init=False)
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
@@ -171,15 +175,16 @@ class Backend:
         for slot in self._pool.of_model(self.server.name, model):
             slot.lose()
 
-    async def missed(self, place: Place) -> None:
+    async def missed(self, admission: Admission) -> None:
         """A model was not there though it should have been: see what has become of it."""
-        if place.model is None:
-            return
+
+        def ended(model: Model) -> bool:
+            return self.tracker.ends(model.id) > admission.ends
+
         try:
             await self.tracker.look()
-            if self.tracker.model(place.model).status is Status.LOADED:
-                # on its way out: the router says "loaded" until the process has ended
-                await self.tracker.change(self.server.poll_seconds)
+            # on its way out it is "loaded" until its process has ended
+            await self.tracker.until(ended, admission.model, ENDING_SECONDS)
         except ControlError as error:
             self._log.debug("{server}: {error}", server=self.server.name, error=error)
 

@@ -157,6 +157,9 @@ class Switch:
         self._view.lost()
         if server_too:
             self._snapshots.nothing_pending()
+        else:
+            # the next process of the model counts anew, and is the same build
+            self._last_task = -1
 
     async def _save(self, held: Holding, needed: Collection[SessionKey]) -> bool:
         """

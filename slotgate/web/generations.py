@@ -5,6 +5,7 @@ A generation on its way: the lease, the server, the answer, and what came of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
@@ -21,15 +22,11 @@ from slotgate.surfaces.usage import Ends
 from slotgate.web.asked import Asked, Understanding
 from slotgate.web.forward import Forward, ModelLost
 from slotgate.web.relay import Ended
-from slotgate.web.waiting import admitted, rejections
+from slotgate.web.waiting import Attempt, rejections, with_model
 
 #: When the slot is looked at while a request runs, to learn by which ``id_task`` it shows it. One
 #: that is over by then leaves little time for anybody else's.
 LOOK_AFTER_SECONDS = 0.05
-
-#: How often a router's model is asked for before its answer is taken as it is: a file can be
-#: restored twice before it is given up, and with it the process that it kills.
-MODEL_ATTEMPTS = 3
 
 
 @define
@@ -66,36 +63,22 @@ class Generations:
         """
         asked = await self._understanding.of(request, path)
         began = self._clock.seconds()
-        sent = False
-        for attempts_left in range(MODEL_ATTEMPTS - 1, -1, -1):
-            admission = await admitted(asked.place)
-            again = admission is not None and attempts_left > 0
-            try:
-                await self._answer(request, asked, began, again, again and not sent)
-                return
-            except ModelLost as lost:
-                # nothing was written yet
-                sent = sent or lost.sent
-                await self._backends[asked.route.server].missed(asked.place)
-            finally:
-                if admission is not None:
-                    admission.release()
+        backend = self._backends[asked.route.server]
+        await with_model(backend, asked.place, partial(self._answer, request, asked, began))
 
     async def _answer(
-        self, request: IRequest, asked: Asked, began: float, again: bool, resend: bool
+        self, request: IRequest, asked: Asked, began: float, attempt: Attempt
     ) -> None:
         """
-        :param again: whether the model may be asked for another time.
-        :param resend: whether the request may be sent another time.
-        :raises ModelLost: the model went away, and it may.
+        :raises ModelLost: the model went away, and may be asked for again.
         """
         if asked.place.address is None:
             body = body_for(asked.generation, None, asked.model)
-            await self._relay(request, asked, body, Verdict.BYPASS, resend=resend)
+            await self._relay(request, asked, body, Verdict.BYPASS, resend=attempt.resend)
             return
         with rejections():
             lease = await self._pool.at(asked.place.address).lease(asked.want)
-        if lease.lost and again:
+        if lease.lost and attempt.again:
             lease.release(End.UNSENT)
             raise ModelLost(sent=False)
         course = _Course(asked, lease, began, self._clock.seconds() - began)
@@ -104,7 +87,13 @@ class Generations:
             body = body_for(asked.generation, lease.slot_id, asked.model, may_reuse=lease.may_reuse)
             course.end = End.CUT
             course.end = await self._relay(
-                request, asked, body, lease.verdict, course.ends, lease.working, resend=resend
+                request,
+                asked,
+                body,
+                lease.verdict,
+                course.ends,
+                lease.working,
+                resend=attempt.resend,
             )
         finally:
             if looking.active():
@@ -132,7 +121,7 @@ class Generations:
             " waited {waited:.2f} s of {seconds:.2f} s",
             session=_shown(course.asked),
             source=course.asked.source,
-            route=course.asked.route.model,
+            route=course.asked.place.model or course.asked.route.model,
             cache=course.lease.verdict.value,
             end=end.value,
             read=usage.read if usage else None,

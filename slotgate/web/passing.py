@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from urllib.parse import parse_qs
 
 from attrs import define, frozen
@@ -21,10 +22,10 @@ from slotgate.slots.pool import SlotPool
 from slotgate.snapshots.names import OURS
 from slotgate.surfaces.generation import with_fields
 from slotgate.web.clients import Clients
-from slotgate.web.forward import Forward, ModelLost
+from slotgate.web.forward import Forward
 from slotgate.web.rejected import Rejected
 from slotgate.web.requests import body_of
-from slotgate.web.waiting import admitted, rejections
+from slotgate.web.waiting import Attempt, rejections, with_model
 
 #: Whoever asks whether the server lives needs no key, as with llama-server itself.
 _PUBLIC = frozenset({"/health", "/v1/health"})
@@ -34,6 +35,9 @@ _ROUTERS_OWN = _PUBLIC | {"/", "/models", "/v1/models", "/models/sse"}
 
 #: What a router answers to a load (b11434).
 _LOADED = b'{"success":true}'
+
+
+_ONCE = Attempt()
 
 
 @frozen
@@ -78,7 +82,8 @@ class Passing:
             if await self._loaded(passing):
                 return _LOADED
         elif passing.loads:
-            await self._relay_to_model(passing)
+            # the router would unload another model for it
+            await with_model(passing.backend, passing.place, partial(self._relay, passing))
             return None
         await self._relay(passing)
         return None
@@ -102,22 +107,9 @@ class Passing:
         place = backend.place(route, model)
         return _Passing(request, body, fields, route, backend, place, loads)
 
-    async def _relay(self, passing: _Passing, *, resend: bool = False) -> None:
+    async def _relay(self, passing: _Passing, attempt: Attempt = _ONCE) -> None:
         server = passing.backend.server
-        await self._forward(passing.request, server, passing.body, resend=resend)
-
-    async def _relay_to_model(self, passing: _Passing) -> None:
-        """Relay a request for a model of a router, which would unload another one for it."""
-        for resend in (True, False):
-            admission = await admitted(passing.place)
-            try:
-                await self._relay(passing, resend=resend and admission is not None)
-                return
-            except ModelLost:
-                await passing.backend.missed(passing.place)
-            finally:
-                if admission is not None:
-                    admission.release()
+        await self._forward(passing.request, server, passing.body, resend=attempt.resend)
 
     async def _save(self, passing: _Passing) -> None:
         """Save what is in the slots of a model that a client unloads."""
@@ -135,11 +127,13 @@ class Passing:
         place = passing.place
         if place.model is None or passing.backend.tracker.model(place.model).status.running:
             return False
-        admission = await admitted(place)
-        if admission is None:
+        if place.admissions is None:
             return False
-        admission.release()
-        passing.request.setHeader(b"Content-Type", b"application/json; charset=utf-8")
+
+        async def loaded(attempt: Attempt) -> None:
+            passing.request.setHeader(b"Content-Type", b"application/json; charset=utf-8")
+
+        await with_model(passing.backend, place, loaded)
         return True
 
     async def slot_call(self, request: IRequest, path: str) -> None:
@@ -161,14 +155,13 @@ class Passing:
         if isinstance(file, str) and OURS.match(file):
             raise Rejected(403, "this file is a snapshot of slotgate's")
         passing = await self._understood(request, path, body, fields)
-        admission = await admitted(passing.place) if passing.loads else None
-        try:
-            await self._slot_call(passing, path.removeprefix("/slots/"), owner)
-        finally:
-            if admission is not None:
-                admission.release()
+        place = passing.place if passing.loads else Place(None)
+        name = path.removeprefix("/slots/")
+        await with_model(passing.backend, place, partial(self._slot_call, passing, name, owner))
 
-    async def _slot_call(self, passing: _Passing, name: str, owner: Client | None) -> None:
+    async def _slot_call(
+        self, passing: _Passing, name: str, owner: Client | None, attempt: Attempt
+    ) -> None:
         slot = passing.backend.slot_named(passing.place, name)
         if slot is None:
             await self._relay(passing)
