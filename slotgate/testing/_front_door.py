@@ -64,11 +64,38 @@ class Call:
         """
         return self.query.get("action")
 
+    @property
+    def model(self) -> str | None:
+        """
+        The model it names: a POST in its body, anything else in its query. An alias stays one.
+        """
+        if self.method != "POST":
+            return self.query.get("model")
+        try:
+            value = json.loads(self.body)
+        except ValueError:
+            return None
+        name = value.get("model") if isinstance(value, dict) else None
+        return name if isinstance(name, str) else None
+
     def json(self) -> Any:
         """
         The body, parsed.
         """
         return json.loads(self.body)
+
+    def parsed(self) -> Any:
+        """
+        The body, parsed as the server does.
+
+        :raises LlamaError: for anything but JSON.
+        """
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise LlamaError(
+                400, "[json.exception.parse_error.101] parse error: syntax error"
+            ) from None
 
     def body_object(self) -> dict[str, Any]:
         """
@@ -76,12 +103,7 @@ class Call:
 
         :raises LlamaError: for anything but a JSON object.
         """
-        try:
-            value = json.loads(self.body)
-        except ValueError:
-            raise LlamaError(
-                400, "[json.exception.parse_error.101] parse error: syntax error"
-            ) from None
+        value = self.parsed()
         if not isinstance(value, dict):
             raise LlamaError(400, "[json.exception.type_error.304] cannot use at() with this")
         return value
@@ -106,12 +128,14 @@ class _Kind:
     method: str | None
     path: str | None
     action: str | None
+    model: str | None
 
     def takes(self, call: Call) -> bool:
         return (
             self.method in (None, call.method)
             and self.path in (None, call.path)
             and self.action in (None, call.action)
+            and (self.model is None or self.model == call.model)
         )
 
 
@@ -160,12 +184,26 @@ class FrontDoor(Resource):
         self._open: dict[object, Opened] = {}
 
     def plan(
-        self, fault: Fault, *, method: str | None, path: str | None, action: str | None, times: int
+        self,
+        fault: Fault,
+        *,
+        method: str | None,
+        path: str | None,
+        action: str | None,
+        times: int,
+        model: str | None = None,
     ) -> None:
-        self._planned.append(_Planned(fault, _Kind(method, path, action), times))
+        self._planned.append(_Planned(fault, _Kind(method, path, action, model), times))
 
-    def seen(self, *, method: str | None, path: str | None, action: str | None) -> Deferred[Call]:
-        kind = _Kind(method, path, action)
+    def seen(
+        self,
+        *,
+        method: str | None,
+        path: str | None,
+        action: str | None,
+        model: str | None = None,
+    ) -> Deferred[Call]:
+        kind = _Kind(method, path, action, model)
         for call in self._server.calls:
             if kind.takes(call):
                 return succeed(call)
@@ -187,7 +225,16 @@ class FrontDoor(Resource):
 
     def render(self, request: Request) -> Any:
         call = self._record(request)
-        reply = Reply(request, self._fault(call), self._server.die)
+        return self._let_in(request, call, Reply(request, self.fault_for(call), self._server.die))
+
+    def pass_on(self, request: Request, call: Call, reply: Reply) -> Any:
+        """
+        Let a request in that came through another door before: a router's.
+        """
+        self._server.calls.append(call)
+        return self._let_in(request, call, reply)
+
+    def _let_in(self, request: Request, call: Call, reply: Reply) -> Any:
         self._open[request] = Opened(call, reply)
         self._tell(call)
         request.notifyFinish().addCallbacks(
@@ -222,7 +269,10 @@ class FrontDoor(Resource):
         self._server.calls.append(call)
         return call
 
-    def _fault(self, call: Call) -> Fault | None:
+    def fault_for(self, call: Call) -> Fault | None:
+        """
+        The fault planned for a request, which is then no longer planned for another.
+        """
         for planned in self._planned:
             if planned.times > 0 and planned.kind.takes(call):
                 planned.times -= 1

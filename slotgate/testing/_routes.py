@@ -59,6 +59,31 @@ def unconcerned(running: Deferred[None]) -> Deferred[None]:
     return waiting
 
 
+def model_info(server: FakeLlamaServer) -> dict[str, Any]:
+    """
+    The model in ``GET /models``, and in a router's event when it is loaded.
+    """
+    return {
+        "id": server.alias,
+        "aliases": [server.alias],
+        "tags": [],
+        "object": "model",
+        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "created": int(server.clock.seconds()),
+        "owned_by": "llamacpp",
+        "meta": {
+            "vocab_type": 1,
+            "n_vocab": 263,
+            "n_ctx": server.context,
+            "n_ctx_train": 32768,
+            "n_embd": 64,
+            "n_params": 115520,
+            "size": 462080,
+            "ftype": "all F32",
+        },
+    }
+
+
 class Routes:
     """
     What is behind the front door.
@@ -107,29 +132,9 @@ class Routes:
     @app.route("/models", methods=["GET", "HEAD"])
     @app.route("/v1/models", methods=["GET", "HEAD"])
     async def _models(self, request: IRequest) -> None:
-        meta = {
-            "vocab_type": 1,
-            "n_vocab": 263,
-            "n_ctx": self._server.context,
-            "n_ctx_train": 32768,
-            "n_embd": 64,
-            "n_params": 115520,
-            "size": 462080,
-            "ftype": "all F32",
-        }
-        model = {
-            "id": self._server.alias,
-            "aliases": [self._server.alias],
-            "tags": [],
-            "object": "model",
-            "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
-            "created": int(self._server.clock.seconds()),
-            "owned_by": "llamacpp",
-            "meta": meta,
-        }
         dummy = {"name": self._server.alias, "model": self._server.alias, "type": "model"}
         await self.door.opened(request).reply.json(
-            {"models": [dummy], "object": "list", "data": [model]}
+            {"models": [dummy], "object": "list", "data": [model_info(self._server)]}
         )
 
     @app.route("/metrics", methods=["GET"])

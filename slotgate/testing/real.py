@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import treq
 from attrs import evolve, frozen
@@ -38,6 +39,42 @@ class ServerDidNotStart(Exception):
     """
     The llama-server ended, or did not listen in time; the message ends with its last log lines.
     """
+
+
+class Startable(Protocol):
+    """
+    Options of something that :class:`RealServer` can start.
+    """
+
+    @property
+    def port(self) -> int:
+        """
+        The TCP port, 0 for a free one.
+        """
+
+    def at(self, port: int) -> Startable:
+        """
+        The same at a port.
+        """
+
+    def command(self) -> list[str]:
+        """
+        A command that tells on stdout, in one JSON line, that it listens, and ends with its stdin.
+
+        The line's ``url`` is the address, ``pid`` the server's process where that is another one.
+        """
+
+    def environment(self) -> dict[str, str]:
+        """
+        All of its environment variables.
+        """
+
+
+def environment() -> dict[str, str]:
+    """
+    Our own variables, without the debugger that llama.cpp else starts to print where it aborted.
+    """
+    return {**os.environ, "GGML_NO_BACKTRACE": "1"}
 
 
 @frozen
@@ -101,9 +138,15 @@ class RealServerOptions:
 
     def environment(self) -> dict[str, str]:
         """
-        Our own, without the debugger that llama.cpp else starts to print where it aborted.
+        See :func:`environment`.
         """
-        return {**os.environ, "GGML_NO_BACKTRACE": "1"}
+        return environment()
+
+    def at(self, port: int) -> RealServerOptions:
+        """
+        The same at a port.
+        """
+        return evolve(self, port=port)
 
 
 class _Process(ProcessProtocol):
@@ -111,9 +154,11 @@ class _Process(ProcessProtocol):
     One run of the server.
 
     :ivar listening: fires with the address once the process has told it, fails if it ends before.
+    :ivar pid: the server's where it is not this one's but a child's, and known.
     """
 
     transport: IProcessTransport
+    pid: int | None = None
 
     def __init__(self, progress: Callable[[str], None] | None) -> None:
         self.listening: Deferred[str] = Deferred()
@@ -126,7 +171,9 @@ class _Process(ProcessProtocol):
     def outReceived(self, data: bytes) -> None:
         for line in self._lines(1, data):
             if not self.listening.called:
-                self.listening.callback(json.loads(line)["url"])
+                told = json.loads(line)
+                self.pid = told.get("pid")
+                self.listening.callback(told["url"])
 
     def errReceived(self, data: bytes) -> None:
         for line in self._lines(2, data):
@@ -161,8 +208,12 @@ class _Process(ProcessProtocol):
 
     def kill(self) -> Deferred[None]:
         if self.running:
-            with suppress(ProcessExitedAlready):  # its pipes are still open: processEnded follows
-                self.transport.signalProcess("KILL")
+            # gone already, but its pipes are still open: processEnded follows
+            with suppress(ProcessExitedAlready, ProcessLookupError):
+                if self.pid is not None and self.transport.pid is not None:
+                    os.kill(self.pid, signal.SIGKILL)
+                else:
+                    self.transport.signalProcess("KILL")
         return self.ended()
 
 
@@ -178,7 +229,7 @@ class RealServer:
     def __init__(
         self,
         reactor: Any,
-        options: RealServerOptions,
+        options: Startable,
         *,
         start_seconds: float = 60.0,
         progress: Callable[[str], None] | None = None,
@@ -207,7 +258,9 @@ class RealServer:
         """
         The process, None when none runs.
         """
-        return self._process.transport.pid if self._process and self._process.running else None
+        if self._process is None or self._process.transport.pid is None:
+            return None
+        return self._process.pid or self._process.transport.pid
 
     @property
     def running(self) -> bool:
@@ -255,7 +308,7 @@ class RealServer:
                 break
             await deferLater(self._reactor, 0.05)
         self.url = url
-        self._options = evolve(self._options, port=int(url.rpartition(":")[2]))
+        self._options = self._options.at(int(url.rpartition(":")[2]))
 
     def kill(self) -> Deferred[None]:
         """
