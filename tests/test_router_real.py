@@ -73,7 +73,12 @@ class RoundsTests(RealRouterCase):
 
 
 class BusyTests(RealRouterCase):
-    """Models at work stay."""
+    """
+    Models at work stay. The router has as few threads as llama.cpp gives it on a small machine:
+    two streams and one listener take all of them, and it answers nothing else until one ends.
+    """
+
+    options: ClassVar[dict[str, Any]] = {"http_threads": 3}
 
     async def test_the_idle_model_makes_room_and_the_busy_one_answers_to_its_end(self) -> None:
         beta, gamma = self.chat_with("beta"), self.chat_with("gamma")

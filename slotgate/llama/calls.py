@@ -5,6 +5,7 @@ Control calls on the wire: JSON there and back, a limit of time, and how each ca
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -31,6 +32,9 @@ MOST_BYTES = 16 * 1024 * 1024
 #: What a router answers, as bare text, for a model's process that went away or does not listen
 #: yet (b11434).
 _PROXY_ERROR = b"proxy error"
+
+#: The same, where it went between being looked for and being asked (b11434, as its source says).
+_NOT_RUNNING = re.compile(rb'"message":\s*"model name=[^"]* is not running"')
 
 #: How that text ends when the process never got the call.
 _NOT_SENT = b"Could not establish connection"
@@ -114,9 +118,11 @@ class Calls:
         return response.code, await body_of(response, MOST_BYTES)
 
 
-def is_proxy_error(body: bytes) -> bool:
-    """Whether the body of a 500 says that a router lost the model's process."""
-    return body.startswith(_PROXY_ERROR)
+def is_lost(status: int, body: bytes) -> bool:
+    """Whether a router's answer says that it lost the model's process, and nothing else."""
+    if status == 400:
+        return _NOT_RUNNING.search(body) is not None
+    return status == 500 and body.startswith(_PROXY_ERROR)
 
 
 def _timed_out(_: object, limit: float) -> object:
@@ -141,11 +147,11 @@ def _understood(status: int, content: bytes) -> object:
         raise errors.Loading(said)
     if status in (404, 501):
         raise errors.Unsupported(said)
-    if status == 400 and message == _NOT_LOADED:
+    if status == 400 and (message == _NOT_LOADED or is_lost(status, content)):
         raise errors.NotLoaded(said)
     if status == 400 and message == _NAMELESS:
         raise errors.Nameless(said)
-    if status == 500 and is_proxy_error(content):
+    if is_lost(status, content):
         # it may have done what it was asked before that
         raise errors.ProcessLost(said, sent=not content.endswith(_NOT_SENT))
     raise errors.Refused(status, said)

@@ -52,3 +52,11 @@ class Refused(ControlError):
 
 class Junk(ControlError):
     """The answer is not what a llama-server says."""
+
+
+def nobody_there(error: ControlError) -> bool:
+    """
+    Whether nobody listens at the address. A router that does not answer in time may only be busy:
+    it has few threads, and each running answer takes one (``--threads-http``).
+    """
+    return isinstance(error, Unreachable) and not isinstance(error, ProcessLost) and not error.sent

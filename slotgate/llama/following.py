@@ -75,6 +75,8 @@ class Following(Service):
                 self._no_events(error)
             except ControlError as error:
                 self._log.debug("{server}: no events: {error}", server=self._name, error=error)
+            except Exception:
+                self._log.failure("{server}: its events failed", server=self._name)
             if self._tracker.live:
                 self._tracker.live = False
                 pause = self._poll_seconds
@@ -114,6 +116,10 @@ class Following(Service):
             if self._tracker.live and self._stream is not None:
                 # a connection can die without a sign
                 self._stream.cancel()
+            return False
+        except CancelledError:
+            if not self.running:
+                raise
             return False
         except Exception:
             # a loop that ends would leave us with what is known now

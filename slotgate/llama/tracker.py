@@ -12,6 +12,7 @@ from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from slotgate.llama.errors import ControlError, nobody_there
 from slotgate.llama.models import Change, Model, Status
 from slotgate.llama.router import RouterControl
 
@@ -25,7 +26,8 @@ class Tracker:
     """
     The models of one router, as events, looks and our own requests tell of them.
 
-    Invariant: a look never overwrites what was told after it was asked for.
+    Invariant: a look never overwrites what was told after it was asked for, nor what a later look
+    has said.
     """
 
     _control: RouterControl
@@ -46,6 +48,9 @@ class Tracker:
     #: Counts what was told; and the count at which each model's status was told last.
     _told: int = field(default=0, init=False)
     _told_of: dict[str, int] = field(factory=dict, init=False)
+    #: Counts the looks; and the latest one that was answered.
+    _asked: int = field(default=0, init=False)
+    _answered: int = field(default=0, init=False)
     #: How often the slots of each model have gone.
     _ends: Counter[str] = field(factory=Counter, init=False)
     #: How many calls to load each model are on their way.
@@ -100,14 +105,14 @@ class Tracker:
         self._told_of[change.model] = self._told
         if change.status is not Status.LOADED:
             self._processes.pop(change.model, None)
-        self._set(
-            evolve(
-                self.model(change.model),
-                status=change.status,
-                exit_code=change.exit_code,
-                failed=bool(change.exit_code),
-            )
+        known = evolve(
+            self.model(change.model),
+            status=change.status,
+            exit_code=change.exit_code,
+            failed=bool(change.exit_code),
         )
+        if self._set(known):
+            self.wake()
 
     async def look(self) -> None:
         """
@@ -115,10 +120,20 @@ class Tracker:
 
         :raises ControlError: it does not say.
         """
-        asked = self._told
+        self._asked += 1
+        number, asked = self._asked, self._told
         models = await self._control.models()
+        if number < self._answered:
+            return
+        self._answered = number
+
+        changed = False
+
+        def newer(model: str) -> bool:
+            return bool(self._calling[model]) or self._told_of.get(model, 0) > asked
+
         for model in models:
-            if self._calling[model.id] or self._told_of.get(model.id, 0) > asked:
+            if newer(model.id):
                 known = self.model(model.id)
                 model = evolve(
                     model, status=known.status, failed=known.failed, exit_code=known.exit_code
@@ -130,25 +145,32 @@ class Tracker:
                     self._end(model.id)
             else:
                 self._processes.pop(model.id, None)
-            self._set(model)
+            changed |= self._set(model)
         names = {model.id for model in models}
-        for name in [name for name in self._models if name not in names]:
-            self._set(Model(name))
+        for name in [name for name in self._models if name not in names and not newer(name)]:
+            self._processes.pop(name, None)
+            changed |= self._set(Model(name))
             del self._models[name]
         # an alias that is another model's id is that model
         self._ids = {alias: model.id for model in models for alias in model.aliases}
         self._ids |= {name: name for name in names}
+        if changed:
+            # not before all of it is known: whoever waits may act at once
+            self.wake()
 
-    def _set(self, model: Model) -> None:
+    def _set(self, model: Model) -> bool:
+        """
+        :returns: whether its status is another one than before.
+        """
         before = self.model(model.id)
         self._models[model.id] = model
         if model.status is before.status:
-            return
+            return False
         if before.status is Status.LOADED:
             self._end(model.id)
         if not before.status.running:
             self.use(model.id)
-        self.wake()
+        return True
 
     def _end(self, model: str) -> None:
         self._ends[model] += 1
@@ -176,7 +198,7 @@ class Tracker:
 
         :param seconds: for how long at most.
         :returns: whether it is.
-        :raises ControlError: the router does not say.
+        :raises ControlError: nobody is there any more.
         """
         began = self._clock.seconds()
         pause = self._poll_seconds if self.live else min(FIRST_POLL_SECONDS, self._poll_seconds)
@@ -184,6 +206,10 @@ class Tracker:
             if self._clock.seconds() - began >= seconds:
                 return False
             if not await self.change(pause):
-                await self.look()
+                try:
+                    await self.look()
+                except ControlError as error:
+                    if nobody_there(error):
+                        raise
                 pause = min(2 * pause, self._poll_seconds)
         return True

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Literal
 
@@ -16,7 +17,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from slotgate.llama.control import Control
-from slotgate.llama.errors import ControlError, NotLoaded, Unreachable, Unsupported
+from slotgate.llama.errors import (
+    ControlError,
+    NotLoaded,
+    Unreachable,
+    Unsupported,
+    nobody_there,
+)
 from slotgate.llama.models import Model, Status
 from slotgate.llama.router import Full, RouterControl
 from slotgate.llama.tracker import Tracker
@@ -239,12 +246,14 @@ class Admissions:
                 model=arrival.model,
                 error=error,
             )
-            await self._look()
+            with suppress(ControlError):
+                # what it is now that was believed to be loading
+                await self._tracker.look()
         finally:
             # while it still counts as arriving, so that whoever is let in now hears of the end
             arrival.place()
             del self._arrivals[arrival.model]
-            self._end(arrival.waiting, failed)
+            self._end(arrival.waiting, Stopping() if self._stopping else failed)
             self._tracker.wake()
 
     @staticmethod
@@ -273,7 +282,7 @@ class Admissions:
                 if self._mode == "off":
                     raise
                 # others use it too, or it may hold fewer models than we were told
-                await self._tracker.look()
+                await self._look()
                 await self._tracker.change(self._poll_seconds)
 
     def _wake(self, model: str) -> None:
@@ -297,10 +306,10 @@ class Admissions:
         while self._wanted(arrival):
             if self._mode == "off" or self._has_room(arrival):
                 return None
-            if not looked:
+            if self._candidates() and not looked:
                 # others may have loaded and unloaded
                 looked = True
-                await self._tracker.look()
+                await self._look()
                 continue
             idle = await self._idle()
             if idle and self._mode == "observe":
@@ -343,6 +352,8 @@ class Admissions:
         except (NotLoaded, Unsupported):
             return False
         except ControlError as error:
+            if nobody_there(error):
+                raise
             self._log.warn(
                 "{server} {model}: whether it works is not known: {error}",
                 server=self._name,
@@ -418,9 +429,14 @@ class Admissions:
             raise ModelFailed(f"model {model!r} failed to load{code}")
 
     async def _look(self) -> None:
+        """
+        :raises ControlError: nobody is there any more.
+        """
         try:
             await self._tracker.look()
         except ControlError as error:
+            if nobody_there(error):
+                raise
             self._log.debug("{server}: {error}", server=self._name, error=error)
 
     def stop(self) -> None:
@@ -429,6 +445,6 @@ class Admissions:
         queue, self._queue = self._queue, []
         for waiter in queue:
             waiter.let_in.errback(Stopping())
-        for arrival in self._arrivals.values():
+        for arrival in list(self._arrivals.values()):
             self._end(arrival.waiting, Stopping())
         self._tracker.wake()

@@ -15,7 +15,7 @@ from twisted.web.iweb import IRequest, IResponse
 
 from slotgate.config import Server
 from slotgate.llama.bodies import BodyLost, Complete, body_of
-from slotgate.llama.calls import is_proxy_error
+from slotgate.llama.calls import is_lost
 from slotgate.llama.upstream import Upstream, UpstreamUnreachable
 from slotgate.reloading import Settings
 from slotgate.web.headers import request_headers
@@ -77,7 +77,7 @@ class Forward:
                 request_headers(request.requestHeaders, server.api_key),
                 body or None,
             )
-            if resend and response.code == 500:
+            if resend and response.code in (400, 500):
                 response = await _unless_lost(response)
             if streaming is not None and _is_stream(response):
                 streaming()
@@ -133,6 +133,6 @@ async def _unless_lost(response: IResponse) -> IResponse:
         body = await body_of(response, _MOST_ERROR_BYTES)
     except BodyLost as error:
         raise UpstreamUnreachable(f"the server's error broke off: {error}", sent=True) from error
-    if is_proxy_error(body):
+    if is_lost(response.code, body):
         raise ModelLost(sent=True)
     return Complete(response, body)
