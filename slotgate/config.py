@@ -82,16 +82,49 @@ class Route:
 class Identity:
     """Where a request's session id is looked for, in order (``[identity]``)."""
 
+    #: Names, and patterns with ``*``; :mod:`slotgate.identity` says which names are read
+    #: specially.
     headers: tuple[str, ...] = (
         "x-slotgate-session",
+        "x-openwebui-chat-id",
+        "x-claude-code-session-id",
         "x-session-id",
-        "x-conversation-id",
+        "x-session-affinity",
         "session-id",
+        "session_id",
+        "thread-id",
+        "conversation_id",
+        "x-litellm-session-id",
+        "agent-session-id",
+        "x-goose-session-id",
+        "goose-session-id",
+        "x-hermes-session-id",
+        "x-kilocode-taskid",
+        "x-task-id",
+        "x-coder-chat-id",
+        "x-conversation-id",
         "conversation-id",
+        "x-smg-routing-key",
+        "x-*-session-id",
     )
     #: Fields of the JSON body; a dot goes one object deeper.
-    body: tuple[str, ...] = ("session_id", "conversation_id", "chat_id", "id")
-    #: Fall back on ``sys-`` and 16 hex digits of the system prompt's SHA-256.
+    body: tuple[str, ...] = (
+        "slotgate_session",
+        "prompt_cache_key",
+        "promptCacheKey",
+        "session_id",
+        "litellm_session_id",
+        "metadata.session_id",
+        "client_metadata.thread_id",
+        "metadata.user_id",
+        "conversation_id",
+        "chat_id",
+        "id",
+    )
+    #: Recognise the conversations of clients that name none by what was said in them.
+    history: bool = True
+    #: Where there is no conversation either, fall back on ``sys-`` and 16 hex digits of the system
+    #: prompt's SHA-256.
     system_prompt: bool = True
     #: Accept only 32 lower-case hex digits in ``X-Session-ID``; anything else is no session.
     strict_hex: bool = False
@@ -124,6 +157,10 @@ class Gateway:
     stall_seconds: float = 60.0
     #: Allow listening beyond loopback without ``[[clients]]``.
     allow_anonymous: bool = False
+    #: Names for this machine in the ``Host`` of a request, beyond those that it has anyway.
+    hosts: tuple[str, ...] = ()
+    #: Origins of pages that may read answers, as a browser writes them, or ``"*"``: all.
+    cors_origins: tuple[str, ...] = ()
 
 
 @frozen

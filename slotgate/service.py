@@ -4,8 +4,8 @@ The service: builds the parts, starts, drains, stops.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 from twisted.application.service import Service
 from twisted.enterprise.adbapi import ConnectionPool
@@ -19,12 +19,15 @@ from twisted.python.failure import Failure
 
 from slotgate.building import build
 from slotgate.config import Config
+from slotgate.conversations import Conversation
 from slotgate.reloading import Settings, merged
 from slotgate.slots.idle import IdleSaver
 from slotgate.snapshots.database import connect, opened
 from slotgate.snapshots.index import Index
 from slotgate.snapshots.reconciling import reconcile
 from slotgate.state import StateFolder
+
+_T = TypeVar("_T")
 
 #: What a client gets at the least to read what was written to it before we stop, in seconds.
 LAST_BYTES_SECONDS = 1.0
@@ -47,9 +50,11 @@ def make_service(config: Config, reactor: Any) -> GatewayService:
         path = folder.path / "index.sqlite"
         with opened(path) as direct:
             # before anybody can save: a file that is being written has no record yet
-            _at_once(reconcile(Index(direct), config.servers.values()))
+            index = Index(direct)
+            _at_once(reconcile(index, config.servers.values()))
+            known = _at_once(index.conversations())
         database = connect(reactor, path)
-        return GatewayService(config, reactor, folder, database)
+        return GatewayService(config, reactor, folder, database, known)
     except BaseException:
         if database is not None:
             database.close()
@@ -57,13 +62,14 @@ def make_service(config: Config, reactor: Any) -> GatewayService:
         raise
 
 
-def _at_once(work: Coroutine[Any, Any, None]) -> None:
+def _at_once(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine that waits for nothing, as all do whose database is on this thread."""
-    outcomes: list[Failure | None] = []
-    Deferred.fromCoroutine(work).addBoth(outcomes.append)
-    (outcome,) = outcomes
-    if outcome is not None:
-        outcome.raiseException()
+    results: list[_T] = []
+    failures: list[Failure] = []
+    Deferred.fromCoroutine(work).addCallbacks(results.append, failures.append)
+    for failure in failures:
+        failure.raiseException()
+    return results[0]
 
 
 class GatewayService(Service):
@@ -77,13 +83,21 @@ class GatewayService(Service):
     _log = Logger()
 
     def __init__(
-        self, config: Config, reactor: Any, folder: StateFolder, database: ConnectionPool
+        self,
+        config: Config,
+        reactor: Any,
+        folder: StateFolder,
+        database: ConnectionPool,
+        known: Iterable[Conversation],
     ) -> None:
+        """
+        :param known: the conversations of before, the one used longest ago first.
+        """
         self._settings = Settings(config)
         self._reactor = reactor
         self._folder = folder
         self._database = database
-        self._parts = build(self._settings, reactor, folder.secret(), database)
+        self._parts = build(self._settings, reactor, folder.secret(), database, known)
         self._ports: list[IListeningPort] = []
         self._stopped: Deferred[None] | None = None
         self._idle_saver = IdleSaver(self._parts.pool, reactor)

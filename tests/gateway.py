@@ -104,7 +104,7 @@ class Caller(Protocol):
     def post(self, path: str, body: object, headers: Mapping[str, str] | None = None) -> None:
         """Write a request with JSON."""
         data = json.dumps(body).encode()
-        lines = [f"POST {path} HTTP/1.1", "Host: gateway", "Content-Type: application/json"]
+        lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         lines += [f"Content-Length: {len(data)}", "", ""]
         self.write("\r\n".join(lines).encode() + data)

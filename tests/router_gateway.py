@@ -5,11 +5,12 @@ A gateway in this process in front of a llama-server in router mode.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, cast
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, ClassVar, TypeVar, cast
 
 from attrs import frozen
 from gateway import CHAT, CLOCK, Answer, Caller, Chat, GatewayCase, long_text
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 from twisted.logger import ILogObserver, formatEvent, globalLogPublisher
 
@@ -21,6 +22,8 @@ from slotgate.testing.fake_router import FakeModel, FakeRouter
 from slotgate.testing.faults import Hang
 from slotgate.testing.models import write_tiny_model
 from slotgate.testing.router import RealRouter, RealRouterOptions
+
+_T = TypeVar("_T")
 
 
 @frozen
@@ -58,6 +61,8 @@ class RouterGatewayCase(GatewayCase):
     tracker: ClassVar[str] = "enforce"
     models_max: ClassVar[object] = '"auto"'
     idle: ClassVar[float] = 0
+    #: The router's address.
+    url: str
 
     def start_gateway(self, url: str, **values: object) -> Any:
         """Start a gateway; it stops with the test."""
@@ -228,13 +233,17 @@ class FakeRouterCase(RouterGatewayCase):
         for chat in chats:
             answer = await chat.turn()
             self.assertEqual(answer.status, 200, answer.body)
-        await self.at_rest()
+        await self.at_rest(*models)
         return chats
 
-    async def at_rest(self) -> None:
-        """Wait until no slot has a lease: a client has its answer before the slot is looked at."""
-        while any(slot.state in ("leased", "draining") for slot in self.gateway._parts.pool):
-            await self.pause(0)
+    async def at_rest(self, *models: str) -> None:
+        """
+        Wait until the models' slots have no lease: a client has its answer before the slot is
+        looked at.
+        """
+        for model in models:
+            while self.slot(model).state in ("leased", "draining"):
+                await self.pause(0)
 
     async def saved(self, model: str, session: str = "") -> ModelChat:
         """A conversation that is on disk and still resident."""
@@ -253,6 +262,12 @@ class FakeRouterCase(RouterGatewayCase):
         caller.post(CHAT, body, {"X-Session-ID": session or f"held-{model}"})
         await caller.heard(b"data: {")
         return Held(caller, hang)
+
+    def begin(self, work: Coroutine[Any, Any, _T]) -> Deferred[_T]:
+        """Begin something; a test that fails before it has waited for it has one fault, not two."""
+        begun = Deferred.fromCoroutine(work)
+        self.addCleanup(begun.addErrback, lambda _: None)
+        return begun
 
     def slot(self, model: str) -> Slot:
         """The only slot of a model that was used so far."""

@@ -110,6 +110,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         [identity]
         headers = ["X-Chat"]
         body = ["metadata.chat"]
+        history = false
         system_prompt = false
         strict_hex = true
         [[clients]]
@@ -136,7 +137,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
             )
         },
         routes=(Route("m", "local", "org/m", False, (3,), 0.0, 0, 0, 0.0),),
-        identity=Identity(("x-chat",), ("metadata.chat",), False, True),
+        identity=Identity(("x-chat",), ("metadata.chat",), False, False, True),
         clients=(Client("webui", "from-the-environment", True),),
     )
 

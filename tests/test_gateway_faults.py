@@ -222,9 +222,9 @@ class RequestTests(FakeGatewayCase):
             b"GET /v1/models HTTP/1.1\r\nHost: \xff\xfe:99999\r\n\r\n",
             b"GET /v1/models HTTP/1.1\r\nHost: a..b\r\n\r\n",
             b"GET /v1/models HTTP/1.0\r\n\r\n",
-            b"BREW /v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
-            b"GET http://evil.example/v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
-            b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"BREW /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"GET http://evil.example/v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
         ):
             caller = await self.connect()
             caller.write(head)
@@ -236,9 +236,8 @@ class RequestTests(FakeGatewayCase):
     async def test_a_chunked_request_body_works(self) -> None:
         caller = await self.connect()
         body = json.dumps(HELLO).encode()
-        caller.write(
-            f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
-        )
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        caller.write(head.encode())
         for byte in body:
             caller.write(b"1\r\n%c\r\n" % byte)
         caller.write(b"0\r\n\r\n")

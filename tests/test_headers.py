@@ -68,6 +68,24 @@ def test_a_server_cannot_speak_in_the_gateways_name() -> None:
     assert names(response_headers(server)) == {b"content-type"}
 
 
+def test_which_pages_may_read_an_answer_is_not_for_the_server_to_say() -> None:
+    server = Headers(
+        {
+            "Access-Control-Allow-Origin": ["https://evil.example"],
+            "access-control-allow-credentials": ["true"],
+            "Access-Control-Expose-Headers": ["*"],
+            "Access-Control-Something-New": ["*"],
+            "Vary": ["Accept-Encoding"],
+        }
+    )
+    assert names(response_headers(server)) == {b"vary"}
+
+
+def test_the_server_learns_what_a_browser_says_of_the_page() -> None:
+    client = Headers({"Origin": ["https://a"], "Access-Control-Request-Method": ["POST"]})
+    assert request_headers(client, None) == client
+
+
 def test_the_headers_given_are_left_alone() -> None:
     client = Headers({"Host": ["h"], "Accept": ["a"]})
     before = client.copy()

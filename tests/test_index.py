@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from attrs import evolve
+from attrs import astuple, evolve
 from doubles import memory_database
 from gateway import CLOCK
 from processes import ProcessCase
@@ -19,10 +19,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from slotgate import service
 from slotgate.config import load_config
-from slotgate.sessions import SessionKey
+from slotgate.sessions import Session, SessionKey
 from slotgate.snapshots.database import SCHEMA_VERSION, IndexUnusable, connect, opened
 from slotgate.snapshots.index import Index
-from slotgate.snapshots.records import Snapshot
+from slotgate.snapshots.records import Left, Snapshot
 from slotgate.state import StateUnusable
 
 T = TypeVar("T")
@@ -125,6 +125,13 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(self.all(), [far])
 
 
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """What comes of work that waits for nothing."""
+    results: list[T] = []
+    Deferred.fromCoroutine(work).addCallback(results.append)
+    return results[0]
+
+
 def open_database(path: Path) -> ConnectionPool:
     """The database as a gateway opens it."""
     with opened(path):
@@ -153,6 +160,124 @@ def test_an_index_of_another_version_is_named_and_left_alone(tmp_path: Path) -> 
     connection.close()
 
 
+#: The tables of version 1, as they were made then.
+VERSION_1 = """
+CREATE TABLE snapshots (
+    client TEXT NOT NULL,
+    route TEXT NOT NULL,
+    session TEXT NOT NULL,
+    server TEXT NOT NULL,
+    slot INTEGER NOT NULL,
+    file TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    tokens INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    checksum TEXT NOT NULL,
+    model TEXT NOT NULL,
+    model_file TEXT NOT NULL,
+    build TEXT NOT NULL,
+    beginning TEXT NOT NULL,
+    source TEXT NOT NULL,
+    created REAL NOT NULL,
+    used REAL NOT NULL,
+    PRIMARY KEY (client, route, session),
+    UNIQUE (server, file)
+);
+CREATE INDEX by_route ON snapshots (route, used);
+CREATE INDEX by_use ON snapshots (used);
+CREATE INDEX by_client ON snapshots (client, used, size);
+CREATE TABLE folders (path TEXT PRIMARY KEY, identity TEXT NOT NULL);
+CREATE TABLE left_in_slots (
+    server TEXT NOT NULL,
+    slot INTEGER NOT NULL,
+    client TEXT NOT NULL,
+    route TEXT NOT NULL,
+    session TEXT NOT NULL,
+    source TEXT NOT NULL,
+    beginning TEXT NOT NULL,
+    saved INTEGER NOT NULL,
+    task INTEGER NOT NULL,
+    tokens INTEGER NOT NULL,
+    PRIMARY KEY (server, slot)
+);
+PRAGMA user_version = 1;
+"""
+
+
+def index_of_version_1(path: Path, *snapshots: Snapshot) -> None:
+    """An index as the first slotgate left it, with something in a slot."""
+    connection = sqlite3.connect(path)
+    connection.executescript(VERSION_1)
+    marks = ", ".join("?" * 17)
+    for one in snapshots:
+        connection.execute(f"INSERT INTO snapshots VALUES ({marks})", astuple(one))
+    connection.execute("INSERT INTO folders VALUES ('/slots', '1:2')")
+    connection.execute(
+        "INSERT INTO left_in_slots VALUES"
+        " ('local', 0, '', '*', 'A', 'header:x-session-id', '', 1, 7, 100)"
+    )
+    connection.commit()
+    connection.close()
+
+
+def tables(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    """What is in a database, and how it was made."""
+    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    return {(name, " ".join(sql.split())) for name, sql in rows}
+
+
+def test_an_index_of_version_1_is_brought_up_with_its_snapshots(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    kept = [snapshot("A", used=1.0), snapshot("é", client="me", created=0.1, size=2**40, used=2.0)]
+    index_of_version_1(path, *kept)
+    for _ in range(2):
+        with opened(path) as database:
+            index = Index(database)
+            assert at_once(index.all()) == kept
+            assert at_once(index.identity_of("/slots")) == "1:2"
+            version = database.connection.execute("PRAGMA user_version").fetchone()
+            assert version == (SCHEMA_VERSION,)
+
+
+def test_an_index_that_was_brought_up_is_as_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    index_of_version_1(path)
+    with opened(path) as old:
+        assert tables(old.connection) == tables(memory_database().connection)
+
+
+def test_what_was_left_in_slots_before_is_given_up_and_can_be_left_anew(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    index_of_version_1(path)
+    session = Session(SessionKey(None, "*", "A"), "header:x-session-id", beginning="b")
+    with opened(path) as database:
+        index = Index(database)
+        assert at_once(index.left_of("local")) == []
+        assert at_once(index.left_in("local", "", 0)) is None
+        for model, tokens in (("alpha", 1), ("beta", 2), ("", 3)):
+            at_once(index.leave("local", model, 0, Left(session, True, 7, tokens)))
+        assert sorted(at_once(index.left_of("local"))) == [("", 0), ("alpha", 0), ("beta", 0)]
+    with opened(path) as database:
+        index = Index(database)
+        assert at_once(index.left_in("local", "beta", 0)) == Left(session, True, 7, 2)
+        at_once(index.leave("local", "beta", 0, None))
+        assert sorted(at_once(index.left_of("local"))) == [("", 0), ("alpha", 0)]
+        assert at_once(index.left_of("far")) == []
+
+
+def test_an_index_that_can_not_be_brought_up_is_named_and_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    index_of_version_1(path, snapshot("A"))
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE left_in_slots")
+    connection.commit()
+    before = tables(connection)
+    assert unusable(path) == f"{path}: no such table: left_in_slots"
+    assert tables(connection) == before
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    connection.close()
+
+
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     path = tmp_path / "index.sqlite"
     path.write_bytes(b"something else altogether" * 100)
@@ -174,7 +299,7 @@ def test_somebody_elses_table_is_named(tmp_path: Path) -> None:
 
 COMMITS = """
 import sys
-from attrs import evolve
+from attrs import astuple, evolve
 from pathlib import Path
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred

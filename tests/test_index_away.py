@@ -11,7 +11,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from slotgate.building import AWAY_SECONDS, DISK_SECONDS, _Bounded
+from slotgate.building import AWAY_SECONDS, _Bounded
+from slotgate.servers import DISK_SECONDS
 from slotgate.snapshots.database import BUSY_SECONDS, IndexAway
 
 T = TypeVar("T")

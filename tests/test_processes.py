@@ -404,7 +404,7 @@ class BackPressureTests(ProcessCase):
         self.assertEqual((await self.get("/small")).status, 200)
         before = resident_bytes(gateway.pid)
         client = await self.connect()
-        client.write(b"GET /large HTTP/1.1\r\nHost: gateway\r\n\r\n")
+        client.write(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await client.heard(b"200 OK")
         cast(Any, client.transport).pauseProducing()
         self.assertEqual(await bursts[-1].stuck, "stuck")

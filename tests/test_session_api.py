@@ -280,7 +280,7 @@ class ChangingTests(FakeCase):
     async def raw(self, method: str, rest: str) -> bytes:
         """A call whose path no library tidies up."""
         caller = await self.connect()
-        head = f"{method} {API}/{rest} HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n"
+        head = f"{method} {API}/{rest} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         caller.write(head.encode("ascii"))
         await caller.gone
         return caller.received
@@ -316,7 +316,7 @@ class ChangingTests(FakeCase):
             await self.ask(session)
         stream = await self.stream("A")
         caller = await self.connect()
-        caller.write(b"DELETE /api/sessions/A HTTP/1.1\r\nHost: gateway\r\n\r\n")
+        caller.write(b"DELETE /api/sessions/A HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await self.slot_is(waiting=1)
         await caller.leave()
         await self.end(stream)
@@ -389,7 +389,7 @@ class ChangingTests(FakeCase):
         self.assertEqual((saved["id"], saved["resident"], saved["saved"]), ("A", False, True))
 
     async def test_save_tells_why_it_did_not(self) -> None:
-        short: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+        short: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
         await self.ask("A", **short)
         answer = await self.call("POST", "/A/save")
         self.assertEqual(answer.status, 409)
@@ -526,7 +526,7 @@ class ManySessionsTests(SynchronousTestCase):
         self.leases.append(self.successResultOf(resident.lease(want("s5000", "a"))))
         index, pool = Index(self.database), SlotPool(lambda _: resident)
         pool.at(resident.address)
-        return Sessions(Clients(settings), pool, index, Finding(settings, pool, {}, index))
+        return Sessions(Clients(settings), pool, {}, index, Finding(settings, pool, {}, index))
 
     def page(self, api: Sessions, query: str, key: str = "") -> bytes:
         request: Any = DummyRequest([])

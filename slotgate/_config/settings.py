@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import define, frozen
 
+from slotgate._config import browsers
 from slotgate._config import values as values
 from slotgate._config.listening import anonymous, guarded
 from slotgate._config.toml import Reader, Wrong, shown
@@ -130,6 +131,8 @@ class Scope:
                 "max_queue": values.whole(0),
                 "stall_seconds": seconds,
                 "allow_anonymous": values.boolean,
+                "hosts": values.listed(browsers.host),
+                "cors_origins": browsers.cors_origins,
             },
             Server: {
                 "name": values.line,
@@ -153,8 +156,9 @@ class Scope:
             },
             Route: {field: _supported(field, reader) for field, reader in route.items()},
             Identity: {
-                "headers": values.listed(values.header_name),
+                "headers": values.listed(values.header_source),
                 "body": values.listed(values.body_field),
+                "history": values.boolean,
                 "system_prompt": values.boolean,
                 "strict_hex": values.boolean,
             },

@@ -11,6 +11,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,17 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?")
 # RFC 3986, 3.3
 _PATH = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
+
+#: Headers with a secret in them, or another value with every request: a pattern that finds one of
+#: them too is no source of session ids.
+_NO_SOURCES = (
+    "authorization",
+    "cookie",
+    "host",
+    "x-api-key",
+    "x-request-id",
+    "user-agent",
+)
 
 
 def text(value: object) -> str:
@@ -127,6 +139,15 @@ def header_name(value: object) -> str:
     if not _TOKEN.fullmatch(text(value)):
         raise Wrong(f"{shown(value)} is no name of a header")
     return text(value).lower()
+
+
+def header_source(value: object) -> str:
+    """As :func:`header_name`, or a pattern of names, in which ``*`` stands for anything."""
+    name = header_name(value)
+    for other in _NO_SOURCES if "*" in name else ():
+        if fnmatchcase(other, name):
+            raise Wrong(f"{shown(name)} would find {other} too, which is no session's name")
+    return name
 
 
 def body_field(value: object) -> str:

@@ -4,6 +4,8 @@ Keeping a tracker up to date: the router's events, and looks where there are non
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -11,7 +13,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from slotgate.llama.errors import ControlError, Unsupported
+from slotgate.llama.errors import ControlError, Junk, Unsupported, nobody_there
 from slotgate.llama.router import RouterControl
 from slotgate.llama.tracker import Tracker
 
@@ -32,10 +34,13 @@ class Following(Service):
         tracker: Tracker,
         clock: IReactorTime,
         poll_seconds: float,
+        lost: Callable[[], None],
     ) -> None:
         """
         :param name: the server's, for people.
+        :param lost: called when what answers may be something else than before.
         """
+        self._lost = lost
         self._name = name
         self._control = control
         self._tracker = tracker
@@ -78,6 +83,8 @@ class Following(Service):
             except Exception:
                 self._log.failure("{server}: its events failed", server=self._name)
             if self._tracker.live:
+                # somebody else may listen there by now
+                self._lost()
                 self._tracker.live = False
                 pause = self._poll_seconds
             await deferLater(self._clock, pause)
@@ -113,8 +120,11 @@ class Following(Service):
             await self._tracker.look()
         except ControlError as error:
             self._log.debug("{server}: {error}", server=self._name, error=error)
-            if self._tracker.live and self._stream is not None:
-                # a connection can die without a sign
+            if isinstance(error, Junk):
+                self._lost()
+            if nobody_there(error) and self._tracker.live and self._stream is not None:
+                # a connection can die without a sign. One that answers late is only busy, and an
+                # event stream is what tells most then
                 self._stream.cancel()
             return False
         except CancelledError:

@@ -174,6 +174,11 @@ def change_from(data: bytes) -> Change | None:
     return Change(event["model"], _status(inner["status"]), code if type(code) is int else None)
 
 
+def is_reload(data: bytes) -> bool:
+    """Whether an event says that the router has other models than before (b11434)."""
+    return b'"models_reload"' in data
+
+
 class Lines:
     """The events in the bytes of a stream: ``data:`` lines, a blank one after each event."""
 

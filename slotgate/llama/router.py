@@ -24,6 +24,7 @@ from slotgate.llama.models import (
     Model,
     RouterProps,
     change_from,
+    is_reload,
     models_from,
     router_from,
 )
@@ -62,7 +63,8 @@ class RouterControl(Protocol):
         """
         Hear of changes as they happen.
 
-        :param opened: called once, when every later change will be heard of.
+        :param opened: called when every later change will be heard of, and again when the models
+            are others than before.
         :returns: a Deferred that fires with ``None`` when the server ended the stream, and fails
             with a :class:`~slotgate.llama.errors.ControlError` where there is none. Cancel it to
             hear no more.
@@ -122,10 +124,13 @@ class RouterClient:
         except UpstreamError as error:
             raise Unreachable(str(error)) from error
         kinds = response.headers.getRawHeaders(b"Content-Type", [b""])
-        if response.code != 200 or not kinds[0].startswith(b"text/event-stream"):
+        streams = kinds[0].startswith(b"text/event-stream")
+        if response.code != 200 or not streams:
             drop(response)
-            raise Unsupported(f"/models/sse: {response.code}")
-        stream = _Stream(response, changed)
+            if response.code in (200, 404, 501):
+                raise Unsupported(f"/models/sse: {response.code}")
+            raise Refused(response.code, f"/models/sse: {response.code}")
+        stream = _Stream(response, opened, changed)
         response.deliverBody(stream)
         opened()
         await stream.ended
@@ -137,9 +142,15 @@ _check: type[RouterControl] = RouterClient
 class _Stream(TwistedProtocol):
     """Reads events until the server or the listener has had enough."""
 
-    def __init__(self, response: IResponse, changed: Callable[[Change], None]) -> None:
+    def __init__(
+        self,
+        response: IResponse,
+        opened: Callable[[], None],
+        changed: Callable[[Change], None],
+    ) -> None:
         self.ended: Deferred[None] = Deferred(lambda _: self._close())
         self._response = response
+        self._opened = opened
         self._changed = changed
         self._lines = Lines()
 
@@ -151,6 +162,8 @@ class _Stream(TwistedProtocol):
                 change = change_from(event)
                 if change is not None:
                     self._changed(change)
+                elif is_reload(event):
+                    self._opened()
         except Junk as error:
             self.ended.errback(error)
             self._close()

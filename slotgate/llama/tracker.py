@@ -89,11 +89,18 @@ class Tracker:
         The router is being told to load a model. What a look says that was asked for before it
         has been told so is out of date; events are not.
         """
-        if not self.model(model).status.running:
+        before = self.model(model)
+        if not before.status.running:
             self.told(Change(model, Status.LOADING))
+        told = self._told_of.get(model, 0)
         self._calling[model] += 1
         try:
             yield
+        except ControlError:
+            if self._told_of.get(model, 0) == told and not before.status.running:
+                # it is not, as far as anybody has told
+                self.told(Change(model, before.status, before.exit_code))
+            raise
         finally:
             self._calling[model] -= 1
             self._told += 1
@@ -112,7 +119,7 @@ class Tracker:
             failed=bool(change.exit_code),
         )
         if self._set(known):
-            self.wake()
+            self.notify()
 
     async def look(self) -> None:
         """
@@ -156,7 +163,7 @@ class Tracker:
         self._ids |= {name: name for name in names}
         if changed:
             # not before all of it is known: whoever waits may act at once
-            self.wake()
+            self.notify()
 
     def _set(self, model: Model) -> bool:
         """
@@ -176,7 +183,7 @@ class Tracker:
         self._ends[model] += 1
         self._gone(model)
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         """Let those who wait for a change look again."""
         waiting, self._waiting = self._waiting, []
         for deferred in waiting:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, succeed
@@ -14,16 +15,19 @@ from twisted.python.failure import Failure
 
 from slotgate.config import Route, Server
 from slotgate.llama.agreement import disagreements, limit_of
-from slotgate.llama.errors import ControlError
+from slotgate.llama.control import Control
+from slotgate.llama.errors import ControlError, ProcessLost
 from slotgate.llama.following import Following
 from slotgate.llama.models import Model, RouterProps, Status
 from slotgate.llama.router import RouterControl
 from slotgate.llama.tracker import Tracker
+from slotgate.routes import upstream_model
 from slotgate.slots.address import Address
 from slotgate.slots.admission import Admission, Admissions
 from slotgate.slots.pool import SlotPool, log_failure
 from slotgate.slots.slot import Slot
 from slotgate.snapshots.index import Index
+from slotgate.snapshots.store import Snapshots
 
 #: How long a model may take to end whose process does not answer any longer. A router kills it
 #: after 10 s, its ``stop-timeout``.
@@ -46,6 +50,8 @@ class Place:
     address: Address | None
     #: The id by which a router knows the model; ``None``: it does not, or there is one model.
     model: str | None = None
+    #: What the server is to be told.
+    name: str | None = None
     #: What lets requests for that model in.
     admissions: Admissions | None = None
 
@@ -64,6 +70,9 @@ class Backend:
     tracker: Tracker
     admissions: Admissions
     _following: Following
+    _control_of: Callable[[str], Control]
+    #: What is saved of the server's slots.
+    snapshots: Snapshots
     _pool: SlotPool
     _index: Index
     #: The slots of each model that routes with a cache use.
@@ -179,10 +188,16 @@ class Backend:
         """A model was not there though it should have been: see what has become of it."""
 
         def ended(model: Model) -> bool:
-            return self.tracker.ends(model.id) > admission.ends
+            return not model.status.running or self.tracker.ends(model.id) > admission.ends
 
         try:
             await self.tracker.look()
+            if ended(self.tracker.model(admission.model)):
+                return
+            with suppress(ProcessLost):
+                # it answers, so it was something else
+                await self._control_of(admission.model).props()
+                return
             # on its way out it is "loaded" until its process has ended
             await self.tracker.until(ended, admission.model, ENDING_SECONDS)
         except ControlError as error:
@@ -201,20 +216,43 @@ class Backend:
         number = next((slot for slot in ours if str(slot) == name), ours[0])
         return self._pool.at(Address(self.server.name, place.model or "", number))
 
-    def place(self, route: Route, model: str | None) -> Place:
-        """
-        Where a request is served, by what is known now.
+    def still(self, place: Place) -> Place:
+        """A place found before a wait: none of ours where the server became something else."""
+        router = place.address is not None and bool(place.address.model)
+        return Place(None) if router and self.mode is Mode.SINGLE else place
 
-        :param model: what the route says the server calls the model.
+    async def found(self, route: Route, asked: str | None, *, loads: bool = True) -> Place:
         """
+        Where a request is served.
+
+        :param asked: the model that the client asks for.
+        :param loads: whether a router may load the model for it.
+        """
+        await self.known()
+        place = self.place(route, asked, loads=loads)
+        if self.mode is Mode.ROUTER and place.model is None and place.name is not None:
+            # a router can get new models at any time
+            with suppress(ControlError):
+                await self.tracker.look()
+            place = self.place(route, asked, loads=loads)
+        return place
+
+    def place(self, route: Route, asked: str | None, *, loads: bool = True) -> Place:
+        """As :meth:`found`, by what is known now."""
         number = route.slots[0]
         cached = number in self._slots()
-        name = self.server.name
+        server = self.server.name
+        name = upstream_model(route, asked)
         if self.mode is not Mode.ROUTER:
-            return Place(Address(name, "", number) if cached else None)
-        known = None if model is None else self.tracker.id_of(model)
+            return Place(Address(server, "", number) if cached else None, name=name)
+        if not route.upstream_model and asked is not None and self.tracker.id_of(asked):
+            # a name of the router's own, whatever it begins with
+            name = asked
+        known = None if name is None else self.tracker.id_of(name)
         if known is None:
-            return Place(None)
-        if not self._router.autoload and not self.tracker.model(known).status.running:
-            return Place(None, known)
-        return Place(Address(name, known, number) if cached else None, known, self.admissions)
+            return Place(None, name=name)
+        loads = loads and self._router.autoload
+        if not loads and not self.tracker.model(known).status.running:
+            return Place(None, known, name)
+        address = Address(server, known, number) if cached else None
+        return Place(address, known, name, self.admissions)

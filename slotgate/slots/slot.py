@@ -300,7 +300,8 @@ class Slot:
         else:
             self._log.warn("{slot}: {error}", slot=self.name, error=error)
         if isinstance(error, (Unreachable, Loading, NotLoaded)):
-            self._switch.lost(isinstance(error, Unreachable))
+            alone = isinstance(error, (ProcessLost, NotLoaded))
+            self._switch.lost(server_too=isinstance(error, Unreachable) and not alone)
             return Gone()
         return Unknown()
 
@@ -333,7 +334,7 @@ class Slot:
                 what="" if content.saved else ", which was not saved",
             )
         self._machine.lose()
-        self._switch.lost(False)
+        self._switch.lost(server_too=False)
         self._memory.leave(self.model, self.id, Gone())
 
     def vacate(self, gone: Deferred[bool]) -> Deferred[None]:

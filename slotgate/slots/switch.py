@@ -146,7 +146,7 @@ class Switch:
             pass
         return content
 
-    def lost(self, server_too: bool) -> None:
+    def lost(self, *, server_too: bool) -> None:
         """
         Contact was lost: who answers next may be another process.
 

@@ -40,6 +40,21 @@ CREATE TABLE left_in_slots (
 );
 """
 
+#: One row for each conversation that goes on: how it is recognised.
+_CONVERSATIONS = """
+CREATE TABLE conversations (
+    client TEXT NOT NULL,
+    route TEXT NOT NULL,
+    session TEXT NOT NULL,
+    name TEXT NOT NULL,
+    tip BLOB NOT NULL,
+    start BLOB NOT NULL,
+    size INTEGER NOT NULL,
+    used REAL NOT NULL,
+    PRIMARY KEY (client, route, session)
+);
+"""
+
 _SCHEMA = f"""
 CREATE TABLE snapshots (
     client TEXT NOT NULL,
@@ -66,12 +81,12 @@ CREATE INDEX by_route ON snapshots (route, used);
 CREATE INDEX by_use ON snapshots (used);
 CREATE INDEX by_client ON snapshots (client, used, size);
 CREATE TABLE folders (path TEXT PRIMARY KEY, identity TEXT NOT NULL);
-{_LEFT}"""
+{_LEFT}{_CONVERSATIONS}"""
 
 #: From each earlier version to the next.
 _MIGRATIONS = {
     # slots of routers have a model too; what was left is a belief and is given up
-    1: f"DROP TABLE left_in_slots; {_LEFT}",
+    1: f"DROP TABLE left_in_slots; {_LEFT}{_CONVERSATIONS}",
 }
 
 

@@ -5,10 +5,11 @@ The index: a record per snapshot. A snapshot exists once its record is committed
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from attrs import astuple, fields, frozen
 
+from slotgate.conversations import Conversation
 from slotgate.sessions import Session, SessionKey
 from slotgate.snapshots.database import Transactions
 from slotgate.snapshots.records import Left, Snapshot
@@ -192,6 +193,40 @@ class Index:
             )
 
         await self._database.runInteraction(write)
+
+    async def remember(self, conversation: Conversation) -> None:
+        """Remember a conversation as it is now."""
+
+        def write(cursor: sqlite3.Cursor) -> None:
+            cursor.execute(
+                "INSERT OR REPLACE INTO conversations VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*_identity(conversation.key), *astuple(conversation, recurse=False)[1:]),
+            )
+
+        await self._database.runInteraction(write)
+
+    async def forget_conversations(self, keys: Iterable[SessionKey]) -> None:
+        """Remember these conversations no longer."""
+
+        def forget(cursor: sqlite3.Cursor) -> None:
+            cursor.executemany(
+                "DELETE FROM conversations WHERE client = ? AND route = ? AND session = ?",
+                [_identity(key) for key in keys],
+            )
+
+        await self._database.runInteraction(forget)
+
+    async def conversations(self) -> list[Conversation]:
+        """The conversations that are remembered, the one used longest ago first."""
+
+        def read(cursor: sqlite3.Cursor) -> list[Conversation]:
+            rows = cursor.execute("SELECT * FROM conversations ORDER BY used").fetchall()
+            return [
+                Conversation(SessionKey(client or None, route, session), *rest)
+                for client, route, session, *rest in rows
+            ]
+
+        return await self._database.runInteraction(read)
 
     async def commit(self, snapshot: Snapshot) -> None:
         """From now on this is the session's snapshot, and no other one is."""

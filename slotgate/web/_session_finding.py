@@ -10,7 +10,7 @@ from attrs import frozen
 
 from slotgate.config import Route
 from slotgate.reloading import Settings
-from slotgate.routes import route_for, upstream_model
+from slotgate.routes import route_for
 from slotgate.sessions import SessionKey
 from slotgate.slots.address import Address
 from slotgate.slots.backend import Backend
@@ -85,7 +85,7 @@ class Finding:
         if found is None:
             return None
         route = found[0]
-        return self._backends[route.server].place(route, upstream_model(route, model)).address
+        return self._backends[route.server].place(route, model).address
 
     def slot_of(self, model: str) -> Slot:
         """
@@ -108,7 +108,7 @@ class Finding:
 
     def _serves(self, route: Route, address: Address) -> bool:
         backend = self._backends[route.server]
-        if backend.place(route, upstream_model(route, route.model)).address == address:
+        if backend.place(route, route.model).address == address:
             return True
         # a wildcard serves each of a router's models that no other route has
         found = route_for(self._settings.config, address.model)
@@ -116,7 +116,7 @@ class Finding:
             bool(address.model)
             and found is not None
             and found[0] is route
-            and backend.place(route, upstream_model(route, address.model)).address == address
+            and backend.place(route, address.model).address == address
         )
 
 

@@ -13,16 +13,19 @@ from twisted.web.iweb import IRequest
 
 from slotgate import prompts
 from slotgate.config import Route
-from slotgate.identity import NOBODY, Identified, identify
+from slotgate.conversations import Conversations
+from slotgate.histories import history_of
+from slotgate.identity import NOBODY, UNNAMED, Identified, identify
 from slotgate.reloading import Settings
-from slotgate.routes import policy_of, route_for, upstream_model
+from slotgate.routes import policy_of, route_for
 from slotgate.sessions import Session, SessionKey
+from slotgate.side import side_request
 from slotgate.slots.backend import Backend, Place
 from slotgate.slots.choice import Want
 from slotgate.surfaces.generation import Generation, MalformedRequest, parse
 from slotgate.web.clients import Clients
 from slotgate.web.rejected import Rejected
-from slotgate.web.requests import body_of
+from slotgate.web.requests import body_of, loads_model
 
 #: What can be a model's name: it becomes part of a session's key. Lone surrogates can not be
 #: written anywhere.
@@ -45,6 +48,8 @@ class Asked:
     place: Place
     #: Where the session id came from (``X-Slotgate-Source``).
     source: str
+    #: Why the request is none of a conversation, though its client names one; empty: it is.
+    side: str
 
 
 @define
@@ -54,6 +59,7 @@ class Understanding:
     _settings: Settings
     _clients: Clients
     _backends: Mapping[str, Backend]
+    _conversations: Conversations
     _told: set[str] = field(factory=set, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
@@ -75,28 +81,49 @@ class Understanding:
         if found is None:
             raise Rejected(404, f"no route serves the model {generation.model!r}")
         route, name = found
-        model = upstream_model(route, generation.model)
         backend = self._backends[route.server]
-        await backend.known()
-        place = backend.place(route, model)
+        place = await backend.found(route, generation.model, loads=loads_model(request))
         if place.model is not None and name != route.model:
             # a wildcard's sessions belong to the model, whatever name the client has for it
             name = place.model
         client = owner.name if owner else None
         identified = self._identify(request, generation) if route.cache else NOBODY
+        side = side_request(request.requestHeaders, path, generation.fields)
+        key, source = None, identified.source
+        if identified.id is not None and not side:
+            named = SessionKey(client, name, identified.id)
+            key, source = self._conversation(named, source, generation)
+            side = "" if key else "beside its session"
         session = None
-        if identified.id is not None:
-            key = SessionKey(client, name, identified.id)
+        if key is not None:
             beginning = prompts.beginning(generation.fields)
-            session = Session(key, identified.source, policy_of(route), beginning)
+            session = Session(key, source, policy_of(route), beginning)
         return Asked(
             generation=generation,
             route=route,
-            model=model,
+            model=place.name,
             want=Want(session, client, self._clients.have_keys),
             place=place,
-            source=identified.source,
+            source=source,
+            side=side,
         )
+
+    def _conversation(
+        self, named: SessionKey, source: str, generation: Generation
+    ) -> tuple[SessionKey | None, str]:
+        """
+        The conversation that a request goes on with.
+
+        :param named: what its client calls it, or what stands in for that.
+        :returns: ``None``: none of which anything is kept; and where its id came from.
+        """
+        identity = self._settings.config.identity
+        history = history_of(generation.fields) if identity.history else None
+        if history is None:
+            return named, source
+        if source in UNNAMED:
+            return self._conversations.unnamed(named.client, named.route, history), "history"
+        return self._conversations.named(named, history), source
 
     def _identify(self, request: IRequest, generation: Generation) -> Identified:
         identified = identify(

@@ -9,6 +9,7 @@ from typing import cast
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime, ITCPTransport
 from twisted.web.http import Request
 from twisted.web.iweb import IRequest, IResponse
@@ -16,7 +17,7 @@ from twisted.web.iweb import IRequest, IResponse
 from slotgate.config import Server
 from slotgate.llama.bodies import BodyLost, Complete, body_of
 from slotgate.llama.calls import is_lost
-from slotgate.llama.upstream import Upstream, UpstreamUnreachable
+from slotgate.llama.upstream import Upstream, UpstreamSilent, UpstreamUnreachable
 from slotgate.reloading import Settings
 from slotgate.web.headers import request_headers
 from slotgate.web.relay import Ended, relay
@@ -56,6 +57,7 @@ class Forward:
         observe: Callable[[bytes], None] | None = None,
         streaming: Callable[[], None] | None = None,
         *,
+        target: bytes | None = None,
         resend: bool = False,
     ) -> tuple[Ended, int]:
         """
@@ -64,6 +66,7 @@ class Forward:
         :param added: headers for the response.
         :param observe: is called with each piece of the response's body.
         :param streaming: is called when a stream begins.
+        :param target: what the server is asked for, where that is not what the client asked for.
         :param resend: the request may be sent another time.
         :returns: how it ended, and the status the server answered with.
         :raises UpstreamError: the server gave no answer, and nothing was written yet.
@@ -73,12 +76,12 @@ class Forward:
         try:
             response = await self._upstreams[server.name].request(
                 request.method,
-                request.uri,
+                request.uri if target is None else target,
                 request_headers(request.requestHeaders, server.api_key),
                 body or None,
             )
             if resend and response.code in (400, 500):
-                response = await _unless_lost(response)
+                response = await self._unless_lost(response, server)
             if streaming is not None and _is_stream(response):
                 streaming()
             ended = await relay(
@@ -97,6 +100,26 @@ class Forward:
                 for deferred in waiting:
                     deferred.callback(None)
         return ended, response.code
+
+    async def _unless_lost(self, response: IResponse, server: Server) -> IResponse:
+        """
+        The same response, unless it says that a router lost the model's process.
+
+        :raises ModelLost: it says so.
+        :raises UpstreamError: it has no end.
+        """
+        reading = body_of(response, _MOST_ERROR_BYTES)
+        reading.addTimeout(server.read_timeout_seconds, self._clock)
+        try:
+            body = await reading
+        except BodyLost as error:
+            why = f"the server's error broke off: {error}"
+            raise UpstreamUnreachable(why, sent=True) from error
+        except DeferredTimeout:
+            raise UpstreamSilent("the server's error has no end") from None
+        if is_lost(response.code, body):
+            raise ModelLost(sent=True)
+        return Complete(response, body)
 
     def idle(self) -> Deferred[None]:
         """
@@ -120,19 +143,3 @@ class Forward:
 def _is_stream(response: IResponse) -> bool:
     kinds = response.headers.getRawHeaders(b"Content-Type", ())
     return any(kind.startswith(b"text/event-stream") for kind in kinds)
-
-
-async def _unless_lost(response: IResponse) -> IResponse:
-    """
-    The same response, unless it says that a router lost the model's process.
-
-    :raises ModelLost: it says so.
-    :raises UpstreamUnreachable: it has no end.
-    """
-    try:
-        body = await body_of(response, _MOST_ERROR_BYTES)
-    except BodyLost as error:
-        raise UpstreamUnreachable(f"the server's error broke off: {error}", sent=True) from error
-    if is_lost(response.code, body):
-        raise ModelLost(sent=True)
-    return Complete(response, body)

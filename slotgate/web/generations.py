@@ -22,7 +22,7 @@ from slotgate.surfaces.usage import Ends
 from slotgate.web.asked import Asked, Understanding
 from slotgate.web.forward import Forward, ModelLost
 from slotgate.web.relay import Ended
-from slotgate.web.waiting import Attempt, rejections, with_model
+from slotgate.web.waiting import Chance, rejections, with_model
 
 #: When the slot is looked at while a request runs, to learn by which ``id_task`` it shows it. One
 #: that is over by then leaves little time for anybody else's.
@@ -66,19 +66,18 @@ class Generations:
         backend = self._backends[asked.route.server]
         await with_model(backend, asked.place, partial(self._answer, request, asked, began))
 
-    async def _answer(
-        self, request: IRequest, asked: Asked, began: float, attempt: Attempt
-    ) -> None:
+    async def _answer(self, request: IRequest, asked: Asked, began: float, chance: Chance) -> None:
         """
         :raises ModelLost: the model went away, and may be asked for again.
         """
-        if asked.place.address is None:
+        address = self._backends[asked.route.server].still(asked.place).address
+        if address is None:
             body = body_for(asked.generation, None, asked.model)
-            await self._relay(request, asked, body, Verdict.BYPASS, resend=attempt.resend)
+            await self._relay(request, asked, body, Verdict.BYPASS, resend=chance.resend)
             return
         with rejections():
-            lease = await self._pool.at(asked.place.address).lease(asked.want)
-        if lease.lost and attempt.again:
+            lease = await self._pool.at(address).lease(asked.want)
+        if lease.lost and chance.again:
             lease.release(End.UNSENT)
             raise ModelLost(sent=False)
         course = _Course(asked, lease, began, self._clock.seconds() - began)
@@ -93,7 +92,7 @@ class Generations:
                 lease.verdict,
                 course.ends,
                 lease.working,
-                resend=attempt.resend,
+                resend=chance.resend,
             )
         finally:
             if looking.active():
@@ -116,11 +115,12 @@ class Generations:
         finally:
             course.lease.release(end, usage)
         self._log.info(
-            "{session} ({source}) on {route}: {cache}, {end};"
+            "{session} ({source}{side}) on {route}: {cache}, {end};"
             " {read} tokens read, {reused} reused, {generated} generated;"
             " waited {waited:.2f} s of {seconds:.2f} s",
             session=_shown(course.asked),
             source=course.asked.source,
+            side=f", {course.asked.side}" if course.asked.side else "",
             route=course.asked.place.model or course.asked.route.model,
             cache=course.lease.verdict.value,
             end=end.value,

@@ -40,11 +40,13 @@ def request_headers(client: Headers, api_key: str | None) -> Headers:
 def response_headers(server: Headers) -> Headers:
     """
     What a client is sent of a server's headers.
+
+    Which pages may read an answer is not for the server to say: llama-server allows every one.
     """
-    return _without(server, _HOP_BY_HOP)
+    return _without(server, _HOP_BY_HOP, b"access-control-")
 
 
-def _without(headers: Headers, dropped: frozenset[bytes]) -> Headers:
+def _without(headers: Headers, dropped: frozenset[bytes], *prefixes: bytes) -> Headers:
     named = {
         token.strip().lower()
         for value in headers.getRawHeaders(b"Connection", ())
@@ -53,7 +55,8 @@ def _without(headers: Headers, dropped: frozenset[bytes]) -> Headers:
     kept = Headers()
     for name, values in headers.getAllRawHeaders():
         lower = name.lower()
-        if lower in dropped or lower in named or lower.startswith((b"proxy-", b"x-slotgate-")):
+        begins = (b"proxy-", b"x-slotgate-", *prefixes)
+        if lower in dropped or lower in named or lower.startswith(begins):
             continue
         kept.setRawHeaders(name, list(values))
     return kept

@@ -1,19 +1,26 @@
 """
-The HTTP server's side of the gateway: request bodies in memory, and only up to a size.
+The HTTP server's side of the gateway: request bodies in memory, and only up to a size; what
+browsers send for other pages is answered here too, before anybody looks at the path.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from twisted.web.http import NO_CONTENT
+from twisted.web.http_headers import Headers
 from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
 
-from slotgate.web.errors import error_body
+from slotgate.web.errors import answer_error, error_body
+from slotgate.web.origins import Origins, add_headers
+from slotgate.web.rejected import Rejected
+from slotgate.web.requests import path_of
 
 #: Idle connections, and those in the middle of a request, are closed after this, in seconds.
 IDLE_SECONDS = 60
@@ -47,6 +54,8 @@ class LimitedRequest(Request):
         """
         self.content = self._body = BytesIO()
         self._max_body: int = self.channel.site.max_body
+        # Twisted says it only once the body is complete, which a refused one never is.
+        self.uri = getattr(self.channel, "_path", b"")
         if length is not None and length > self._max_body:
             self._refuse()
 
@@ -84,7 +93,18 @@ class LimitedRequest(Request):
         Answer it, in our name: Twisted has just put its own into the response.
         """
         self.responseHeaders.setRawHeaders(b"Server", [b"slotgate"])
-        super().render(resrc)
+        origins: Origins | None = self.channel.site.origins
+        if origins is None or not self._answered(origins):
+            super().render(resrc)
+
+    def write(self, data: bytes) -> None:
+        """
+        Write a piece of the answer; with the first one go its headers.
+        """
+        if not self.startedWriting:
+            # last of all, so that nothing of a server's answer takes their place
+            add_headers(self.responseHeaders, self._cors())
+        super().write(data)
 
     def connectionLost(self, reason: Failure) -> None:
         """
@@ -94,26 +114,52 @@ class LimitedRequest(Request):
             self._linger.cancel()
         super().connectionLost(reason)
 
+    def _answered(self, origins: Origins) -> bool:
+        """Whether this was answered as what a browser sends for another page."""
+        try:
+            origins.check_host(self.host, self.requestHeaders)
+            told = origins.preflight(self.method, self.requestHeaders)
+        except Rejected as error:
+            _log.info("refused {client}: {error}", client=self.client, error=error.message)
+            self.write(answer_error(self, error.status, error.message, error.headers))
+            self.finish()
+            return True
+        if told is None:
+            return False
+        self.setResponseCode(NO_CONTENT)
+        add_headers(self.responseHeaders, told)
+        self.finish()
+        return True
+
+    def _cors(self) -> Mapping[str, str]:
+        origins: Origins | None = self.channel.site.origins
+        return {} if origins is None else origins.cors(self.requestHeaders)
+
     def _refuse(self) -> None:
         self._refused = True
         self.content = self._body = BytesIO()
         # Without it Twisted would ask for the body with a 100 right after this answer.
         self.requestHeaders.removeHeader(b"Expect")
         self.channel.persistent = False
-        body = error_body(
-            413, f"the request body is larger than the limit of {self._max_body} bytes"
+        message = f"the request body is larger than the limit of {self._max_body} bytes"
+        body = error_body(413, message, path_of(self))
+        headers = Headers(
+            {
+                b"Server": [b"slotgate"],
+                b"Content-Type": [b"application/json; charset=utf-8"],
+                b"Content-Length": [b"%d" % len(body)],
+                b"Connection": [b"close"],
+            }
         )
+        add_headers(headers, self._cors())
         # Twisted writes an answer only to a request it has all of; nothing was written before.
-        self.channel.writeSequence(
-            (
-                b"HTTP/1.1 413 Request Entity Too Large\r\n"
-                b"Server: slotgate\r\n"
-                b"Content-Type: application/json; charset=utf-8\r\n"
-                b"Content-Length: %d\r\n"
-                b"Connection: close\r\n\r\n" % len(body),
-                body,
-            )
-        )
+        lines = [
+            b"%b: %b\r\n" % (name, value)
+            for name, values in headers.getAllRawHeaders()
+            for value in values
+        ]
+        head = b"HTTP/1.1 413 Request Entity Too Large\r\n"
+        self.channel.writeSequence((head, *lines, b"\r\n", body))
         reactor = self.channel.site.reactor
         self._linger = reactor.callLater(LINGER_SECONDS, self.transport.abortConnection)
         _log.info(
@@ -129,6 +175,7 @@ class _LimitedSite(Site):
     """
 
     max_body: int
+    origins: Origins | None
     noisy = False
 
     def startFactory(self) -> None:
@@ -142,11 +189,15 @@ class _LimitedSite(Site):
         """
 
 
-def limited_site(resource: IResource, reactor: IReactorTime, max_body: int) -> Site:
+def limited_site(
+    resource: IResource, reactor: IReactorTime, max_body: int, origins: Origins | None = None
+) -> Site:
     """
     The factory of client connections.
 
     :param max_body: the largest request body, in bytes.
+    :param origins: which hosts may be asked for, and which pages may read; ``None``: any host,
+        and no page.
     """
     site = _LimitedSite(
         resource,
@@ -156,4 +207,5 @@ def limited_site(resource: IResource, reactor: IReactorTime, max_body: int) -> S
         parsePOSTFormSubmission=False,
     )
     site.max_body = max_body
+    site.origins = origins
     return site

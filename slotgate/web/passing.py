@@ -7,15 +7,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl, urlencode
 
-from attrs import define, frozen
-from twisted.internet.defer import DeferredList
+from attrs import define, evolve, frozen
 from twisted.web.iweb import IRequest
 
 from slotgate.config import Client, Route
 from slotgate.reloading import Settings
-from slotgate.routes import route_for, upstream_model
+from slotgate.routes import route_for
 from slotgate.slots.backend import Backend, Place
 from slotgate.slots.choice import End, Want
 from slotgate.slots.pool import SlotPool
@@ -24,8 +23,8 @@ from slotgate.surfaces.generation import with_fields
 from slotgate.web.clients import Clients
 from slotgate.web.forward import Forward
 from slotgate.web.rejected import Rejected
-from slotgate.web.requests import body_of
-from slotgate.web.waiting import Attempt, rejections, with_model
+from slotgate.web.requests import body_of, loads_model
+from slotgate.web.waiting import Chance, rejections, with_model
 
 #: Whoever asks whether the server lives needs no key, as with llama-server itself.
 _PUBLIC = frozenset({"/health", "/v1/health"})
@@ -37,22 +36,23 @@ _ROUTERS_OWN = _PUBLIC | {"/", "/models", "/v1/models", "/models/sse"}
 _LOADED = b'{"success":true}'
 
 
-_ONCE = Attempt()
+_ONCE = Chance()
 
 
 @frozen
-class _Passing:
+class _Request:
     """A request on its way through."""
 
     request: IRequest
-    #: As it goes to the server.
+    #: Both as they go to the server.
+    target: bytes
     body: bytes
     fields: Mapping[str, object]
     route: Route
     backend: Backend
     place: Place
-    #: Whether a router would load the model for it.
-    loads: bool
+    #: It is work, and not only a look, which a model's sleep is not to be disturbed by.
+    works: bool
 
 
 @define
@@ -76,49 +76,50 @@ class Passing:
             self._clients.owner(request.requestHeaders)
         body = body_of(request)
         passing = await self._understood(request, path, body, _object(body) or {})
-        if request.method == b"POST" and path == "/models/unload":
-            await self._save(passing)
-        elif request.method == b"POST" and path == "/models/load":
+        if request.method == b"POST" and path == "/models/unload" and passing.place.model:
+            unload = partial(self._relay, passing)
+            await passing.backend.admissions.unload(passing.place.model, unload)
+            return None
+        if request.method == b"POST" and path == "/models/load":
             if await self._loaded(passing):
                 return _LOADED
-        elif passing.loads:
-            # the router would unload another model for it
-            await with_model(passing.backend, passing.place, partial(self._relay, passing))
+        else:
+            # the router would unload another model for one that is not loaded
+            place = Place(None) if _only_looks(passing) else passing.place
+            await with_model(passing.backend, place, partial(self._relay, passing))
             return None
         await self._relay(passing)
         return None
 
     async def _understood(
         self, request: IRequest, path: str, body: bytes, fields: Mapping[str, object]
-    ) -> _Passing:
-        query = parse_qs(request.uri.partition(b"?")[2].decode("latin-1"))
-        named = fields.get("model") if request.method == b"POST" else query.get("model", [None])[0]
+    ) -> _Request:
+        posts = request.method == b"POST"
+        query = parse_qsl(request.uri.partition(b"?")[2].decode("latin-1"), True)
+        named = fields.get("model") if posts else dict(query).get("model")
         asked = named if isinstance(named, str) and named else None
         config = self._settings.config
         found = route_for(config, asked)
         route = config.routes[0] if found is None else found[0]
         backend = self._backends[route.server]
-        await backend.known()
-        model = upstream_model(route, asked)
-        if "model" in fields and asked is not None and model != asked:
-            body = with_fields(body, fields, {"model": model})
-        # a router takes anything but these two for a no
-        loads = path not in _ROUTERS_OWN and query.get("autoload", ["1"])[-1] in ("1", "true")
-        place = backend.place(route, model)
-        return _Passing(request, body, fields, route, backend, place, loads)
+        if asked is None or path in _ROUTERS_OWN:
+            return _Request(request, request.uri, body, fields, route, backend, Place(None), False)
+        place = await backend.found(route, asked, loads=loads_model(request))
+        target = request.uri
+        if place.name != asked and posts:
+            body = with_fields(body, fields, {"model": place.name})
+        elif place.name != asked:
+            told = [(name, place.name if name == "model" else value) for name, value in query]
+            target = b"%b?%b" % (target.partition(b"?")[0], urlencode(told).encode())
+        return _Request(request, target, body, fields, route, backend, place, posts)
 
-    async def _relay(self, passing: _Passing, attempt: Attempt = _ONCE) -> None:
+    async def _relay(self, passing: _Request, chance: Chance = _ONCE) -> None:
         server = passing.backend.server
-        await self._forward(passing.request, server, passing.body, resend=attempt.resend)
+        await self._forward(
+            passing.request, server, passing.body, target=passing.target, resend=chance.resend
+        )
 
-    async def _save(self, passing: _Passing) -> None:
-        """Save what is in the slots of a model that a client unloads."""
-        if passing.place.model is None:
-            return
-        slots = self._pool.of_model(passing.backend.server.name, passing.place.model)
-        await DeferredList([slot.save(patient=False) for slot in slots], consumeErrors=True)
-
-    async def _loaded(self, passing: _Passing) -> bool:
+    async def _loaded(self, passing: _Request) -> bool:
         """
         Load a model for a client, with room made as for a request.
 
@@ -127,13 +128,14 @@ class Passing:
         place = passing.place
         if place.model is None or passing.backend.tracker.model(place.model).status.running:
             return False
-        if place.admissions is None:
-            return False
 
-        async def loaded(attempt: Attempt) -> None:
+        async def loaded(chance: Chance) -> None:
             passing.request.setHeader(b"Content-Type", b"application/json; charset=utf-8")
+            passing.request.setHeader(b"Content-Length", b"%d" % len(_LOADED))
 
-        await with_model(passing.backend, place, loaded)
+        # also where a request would not load it
+        loading = evolve(place, admissions=passing.backend.admissions)
+        await with_model(passing.backend, loading, loaded)
         return True
 
     async def slot_call(self, request: IRequest, path: str) -> None:
@@ -155,12 +157,13 @@ class Passing:
         if isinstance(file, str) and OURS.match(file):
             raise Rejected(403, "this file is a snapshot of slotgate's")
         passing = await self._understood(request, path, body, fields)
-        place = passing.place if passing.loads else Place(None)
         name = path.removeprefix("/slots/")
-        await with_model(passing.backend, place, partial(self._slot_call, passing, name, owner))
+        await with_model(
+            passing.backend, passing.place, partial(self._slot_call, passing, name, owner)
+        )
 
     async def _slot_call(
-        self, passing: _Passing, name: str, owner: Client | None, attempt: Attempt
+        self, passing: _Request, name: str, owner: Client | None, chance: Chance
     ) -> None:
         slot = passing.backend.slot_named(passing.place, name)
         if slot is None:
@@ -173,6 +176,16 @@ class Passing:
             await self._relay(passing)
         finally:
             lease.release(End.TOUCHED)
+
+
+def _only_looks(passing: _Request) -> bool:
+    """
+    Whether a request only looks at a model that is there: it neither waits for anybody nor wakes
+    the model, and to the router it is no use of it.
+    """
+    admissions, model = passing.place.admissions, passing.place.model
+    there = admissions is not None and model is not None and admissions.present(model)
+    return there and not passing.works
 
 
 def _object(body: bytes) -> Mapping[str, object] | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from io import BytesIO
 from typing import cast
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 from twisted.web.http import Request
 from twisted.web.iweb import IRequest
@@ -17,6 +17,12 @@ def path_of(request: IRequest) -> str:
     The path, decoded as the server does: decisions are made on what is forwarded.
     """
     return unquote(request.uri.partition(b"?")[0].decode("latin-1"), "utf-8", "replace")
+
+
+def loads_model(request: IRequest) -> bool:
+    """Whether a router may load the model for it; it takes anything but these two for a no."""
+    query = parse_qs(request.uri.partition(b"?")[2].decode("latin-1"))
+    return query.get("autoload", ["1"])[-1] in ("1", "true")
 
 
 def body_of(request: IRequest) -> bytes:

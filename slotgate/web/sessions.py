@@ -16,6 +16,7 @@ from twisted.web.iweb import IRequest
 
 from slotgate.llama.errors import ControlError, Loading
 from slotgate.sessions import SessionKey
+from slotgate.slots.backend import Backend
 from slotgate.slots.machine import Content, Gone, Holding
 from slotgate.slots.pool import SlotPool
 from slotgate.slots.slot import Erased, Slot
@@ -42,6 +43,7 @@ class Sessions:
 
     _clients: Clients
     _pool: SlotPool
+    _backends: Mapping[str, Backend]
     _index: Index
     _finding: Finding
 
@@ -132,8 +134,12 @@ class Sessions:
             for slot in slots:
                 await slot.forget(key)
             if snapshot is not None and all(slot.server != snapshot.server for slot in slots):
-                # its server, or the cache there, was configured away
-                await self._index.forget(snapshot)
+                # no slot of it is to be had: its model is not loaded, or was configured away
+                backend = self._backends.get(snapshot.server)
+                if backend is None:
+                    await self._index.forget(snapshot)
+                else:
+                    await backend.snapshots.drop(snapshot, "deleted by a client")
         return {"deleted": deleted}
 
     async def _save(self, call: Call, viewer: Viewer) -> Mapping[str, Any]:

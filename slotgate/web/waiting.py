@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from attrs import frozen
 
-from slotgate.slots.admission import ModelFailed
+from slotgate.slots.arrivals import ModelFailed
 from slotgate.slots.backend import Backend, Place
 from slotgate.slots.lease import QueueFull, Stopping
 from slotgate.web.forward import ModelLost
@@ -42,7 +42,7 @@ def rejections() -> Iterator[None]:
 
 
 @frozen
-class Attempt:
+class Chance:
     """What may be done when the model goes away before anything was written to the client."""
 
     #: Whether the model may be asked for another time.
@@ -52,7 +52,7 @@ class Attempt:
 
 
 async def with_model(
-    backend: Backend, place: Place, send: Callable[[Attempt], Awaitable[None]]
+    backend: Backend, place: Place, send: Callable[[Chance], Awaitable[None]]
 ) -> None:
     """
     Do something with the model of a place, once it is loaded.
@@ -61,14 +61,14 @@ async def with_model(
     :raises Rejected: it will not be loaded, or nobody is let in.
     """
     if place.admissions is None or place.model is None:
-        await send(Attempt())
+        await send(Chance())
         return
     sent = False
     for left in range(MODEL_ATTEMPTS - 1, -1, -1):
         with rejections():
             admission = await place.admissions.enter(place.model)
         try:
-            await send(Attempt(again=left > 0, resend=left > 0 and not sent))
+            await send(Chance(again=left > 0, resend=left > 0 and not sent))
             return
         except ModelLost as lost:
             sent = sent or lost.sent

@@ -1,0 +1,137 @@
+"""Which conversation a request goes on with."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from doubles import memory_database
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from slotgate import conversations
+from slotgate.conversations import Conversations
+from slotgate.histories import History, history_of
+from slotgate.sessions import SessionKey
+from slotgate.snapshots.index import Index
+
+LONG = "word " * 400
+
+
+class ConversationsCase(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.index = Index(memory_database())
+        self.known = self.new()
+
+    def new(self) -> Conversations:
+        """What a slotgate knows that has just started."""
+        numbers = count(len(self.remembered()))
+        new = Conversations(self.index, Clock().seconds, lambda: f"{next(numbers)}")
+        new.recall(self.remembered())
+        return new
+
+    def remembered(self) -> list[conversations.Conversation]:
+        found: list[conversations.Conversation] = self.successResultOf(
+            Deferred.fromCoroutine(self.index.conversations())
+        )
+        return found
+
+    def history(self, *texts: str, system: str = "Be brief.") -> History:
+        messages = [{"role": "system", "content": system}] if system else []
+        for number, text in enumerate(texts):
+            messages.append({"role": ("user", "assistant")[number % 2], "content": text})
+        found = history_of({"messages": messages})
+        assert found is not None
+        return found
+
+
+class UnnamedTests(ConversationsCase):
+    """Clients that name nothing."""
+
+    def session(self, *texts: str, client: str | None = None, route: str = "*") -> str:
+        return self.known.unnamed(client, route, self.history(*texts)).id
+
+    def test_chats_over_one_system_prompt_stay_apart_and_go_on(self) -> None:
+        a, b = self.session("Alps?"), self.session("Baltic?")
+        self.assertNotEqual(a, b)
+        self.assertEqual(self.session("Alps?", "High.", "How high?"), a)
+        self.assertEqual(self.session("Baltic?", "Flat.", "How flat?"), b)
+        self.assertEqual(self.session("Alps?", "High.", "How high?", "4,810 m", "Where?"), a)
+
+    def test_the_last_answer_may_be_edited_or_left_out(self) -> None:
+        a = self.session("Alps?")
+        self.assertEqual(self.session("Alps?", "Edited.", "How high?"), a)
+
+    def test_a_repeated_request_is_the_same_turn(self) -> None:
+        self.assertEqual(self.session("Alps?"), self.session("Alps?"))
+
+    def test_a_fork_is_a_session_of_its_own(self) -> None:
+        a = self.session("Alps?")
+        self.session("Alps?", "High.", "How high?")
+        fork = self.session("Alps?", "High.", "Who lives there?")
+        self.assertNotEqual(fork, a)
+        self.assertEqual(self.session("Alps?", "High.", "How high?", "Very.", "So?"), a)
+        self.assertEqual(self.session("Alps?", "High.", "Who lives there?", "I.", "So?"), fork)
+
+    def test_clients_and_routes_do_not_meet(self) -> None:
+        sessions = {
+            self.session("Alps?", client=client, route=route)
+            for client in (None, "ann", "bob")
+            for route in ("alpha", "beta")
+        }
+        self.assertEqual(len(sessions), 6)
+
+    def test_a_restart_of_slotgate_forgets_nobody(self) -> None:
+        a = self.session("Alps?")
+        self.known = self.new()
+        self.assertEqual(self.session("Alps?", "High.", "How high?"), a)
+
+    def test_there_is_a_limit_and_the_oldest_go_first(self) -> None:
+        self.patch(conversations, "MOST", 3)
+        first = self.session("0?")
+        kept = [self.session(f"{number}?") for number in range(1, 4)]
+        self.assertEqual(len(self.remembered()), 3)
+        self.assertEqual(self.session("3?", "Yes.", "And?"), kept[2])
+        self.assertNotEqual(self.session("0?", "Yes.", "And?"), first)
+
+
+class NamedTests(ConversationsCase):
+    """One name for a conversation, and for what is asked beside it."""
+
+    KEY = SessionKey(None, "*", "chat-7")
+
+    def session(self, *texts: str, system: str = "Be brief.") -> str | None:
+        key = self.known.named(self.KEY, self.history(*texts, system=system))
+        return None if key is None else key.id
+
+    def test_a_conversation_keeps_its_name(self) -> None:
+        self.assertEqual(self.session(LONG), "chat-7")
+        self.assertEqual(self.session(LONG, "Yes.", "And?"), "chat-7")
+
+    def test_a_title_beside_it_is_nobody(self) -> None:
+        self.session(LONG)
+        self.assertIsNone(self.session("Find a title.", system="You make titles."))
+        self.assertIsNone(self.session("Find tags.", system=""))
+        self.assertEqual(self.session(LONG, "Yes.", "And?"), "chat-7")
+
+    def test_what_goes_on_beside_it_is_a_session_of_its_own(self) -> None:
+        self.session(LONG)
+        self.assertIsNone(self.session("Look for it.", system="You search."))
+        again = self.session("Look for it.", "Where?", "There.", system="You search.")
+        self.assertNotIn(again, (None, "chat-7"))
+        third = ("Look for it.", "Where?", "There.", "Done.", "More.")
+        self.assertEqual(self.session(*third, system="You search."), again)
+        self.assertEqual(self.session(LONG, "Yes.", "And?"), "chat-7")
+
+    def test_a_conversation_that_was_made_shorter_goes_on_under_its_name(self) -> None:
+        self.session(LONG, LONG, LONG)
+        self.assertEqual(self.session("In short: all is well."), "chat-7")
+
+    def test_what_is_as_long_takes_its_place(self) -> None:
+        self.session(LONG)
+        self.assertEqual(self.session(LONG.replace("word", "text"), system="Other."), "chat-7")
+
+    def test_it_is_remembered_over_a_restart(self) -> None:
+        self.session(LONG)
+        self.known = self.new()
+        self.assertIsNone(self.session("Find a title.", system="You make titles."))
