@@ -29,6 +29,7 @@ from slotgate.web.connections import Connections
 from slotgate.web.forward import Forward
 from slotgate.web.generations import Generations
 from slotgate.web.limits import limited_site
+from slotgate.web.ollama import Ollama
 from slotgate.web.origins import Origins
 from slotgate.web.passing import Passing
 from slotgate.web.sessions import Sessions
@@ -101,7 +102,15 @@ def build(
     generations = Generations(settings, understanding, pool, backends, forward, reactor)
     passing = Passing(settings, clients, pool, backends, forward)
     sessions = Sessions(clients, pool, backends, index, Finding(settings, pool, backends, index))
-    app = make_app(generations.answer, passing.slot_call, sessions.answer, passing.answer)
+    ollama = Ollama(settings, clients, backends, pool, understanding, generations, passing, reactor)
+    app = make_app(
+        generate=generations.answer,
+        slot_call=passing.slot_call,
+        session_call=sessions.answer,
+        passing=passing.answer,
+        root=ollama.root,
+        translated=ollama.paths,
+    )
     max_body = int(config.gateway.max_body_mib * 1024 * 1024)
     site = limited_site(app.resource(), reactor, max_body, Origins(settings))
     return Parts(upstreams, pool, backends, forward, Connections(site))

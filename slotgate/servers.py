@@ -15,6 +15,7 @@ from slotgate.config import Config, Server
 from slotgate.llama.calls import Calls
 from slotgate.llama.client import LlamaClient
 from slotgate.llama.following import Following
+from slotgate.llama.inventory import Inventory
 from slotgate.llama.router import RouterClient
 from slotgate.llama.tracker import Tracker
 from slotgate.llama.upstream import Upstream
@@ -154,6 +155,7 @@ class _Server:
             admissions=admissions,
             following=following,
             control_of=self.control,
+            inventory=Inventory(self.calls),
             snapshots=self.snapshots,
             pool=pool,
             index=index,

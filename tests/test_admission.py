@@ -189,6 +189,37 @@ class RoomTests(AdmissionCase):
         self.router.finish("gamma")
         self.successResultOf(gamma)
 
+    def test_two_that_wait_without_a_place_do_not_wait_for_each_other(self) -> None:
+        self.world.limit = self.router.models_max = 1
+        self.turns("alpha")
+        self.gate("save", "alpha")
+        gamma, delta = self.enter("gamma"), self.enter("delta")
+        self.stranger("alpha")
+        self.open("save", "alpha")
+        self.pass_time(2)
+        self.router.crash("alpha")
+        self.pass_time(2)
+        first, second = (gamma, delta) if gamma.called else (delta, gamma)
+        self.successResultOf(first).release()
+        self.successResultOf(second)
+        self.assertEqual(self.router.evicted, [])
+
+    def test_a_request_that_comes_while_its_model_is_looked_at_keeps_it(self) -> None:
+        self.turns("alpha", "beta")
+        self.gate("save", "alpha")
+        self.gate("look", "beta")
+        gamma = self.enter("gamma")
+        self.stranger("alpha")
+        self.open("save", "alpha")
+        beta = self.let_in("beta")
+        self.open("look", "beta")
+        self.pass_time(2)
+        self.assertNoResult(gamma)
+        self.assertEqual(self.did("unload"), [])
+        beta.release()
+        self.successResultOf(gamma)
+        self.assertEqual(self.did("unload"), ["unload beta"])
+
 
 class SleepTests(AdmissionCase):
     """Models that fell asleep."""
@@ -589,6 +620,18 @@ class UnloadTests(AdmissionCase):
         self.router.held.clear()
         self.successResultOf(alpha)
         self.assertEqual(self.did(), ["save alpha alpha", "unload alpha", "load alpha"])
+
+    def test_its_place_is_free_only_when_it_has_gone(self) -> None:
+        self.let_in("beta")
+        self.gate("save", "alpha")
+        self.unload("alpha")
+        gamma = self.enter("gamma")
+        self.pass_time(2)
+        self.assertEqual((self.did("load"), self.router.evicted), ([], []))
+        self.open("save", "alpha")
+        self.successResultOf(gamma)
+        self.assertEqual(self.did("unload", "load"), ["unload alpha", "load gamma"])
+        self.assertEqual(self.router.evicted, [])
 
     def test_one_that_is_being_unloaded_already_is_not_saved_twice(self) -> None:
         self.router.held.add("alpha")

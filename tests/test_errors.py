@@ -12,7 +12,8 @@ import pytest
 from gateway import CHAT, Answer, FakeGatewayCase
 from twisted.web.test.requesthelper import DummyRequest
 
-from slotgate.web.errors import answer_error, error_body, reshaped
+from slotgate.surfaces.errors import error_body, reshaped
+from slotgate.web.errors import answer_error
 
 ANTHROPIC = ("/v1/messages", "/v1/messages/count_tokens", "/v1/messages/")
 OLLAMA = (

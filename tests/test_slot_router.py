@@ -129,6 +129,20 @@ class LoseTests(RouterSlotCase):
         self.turn("A", tokens=120)
         self.assertEqual(self.turn("A", tokens=140), Verdict.RESIDENT)
 
+    def test_restores_that_do_not_help_are_given_up_though_the_model_was_unloaded_in_between(
+        self,
+    ) -> None:
+        verdicts = []
+        for _ in range(5):
+            lease = self.lease()
+            verdicts.append(lease.verdict)
+            self.process.request("A", 100)
+            lease.release(End.COMPLETE, Usage(0, 93, 8))
+            self.successResultOf(self.slot.save())
+            self.router.finish_ending("alpha", 0)
+            self.router.begin("alpha")
+        self.assertEqual(verdicts, [Verdict.COLD, *[Verdict.RESTORED] * 3, Verdict.COLD])
+
 
 class VacateTests(RouterSlotCase):
     """We unload the model."""

@@ -61,6 +61,10 @@ class Tracker:
         """The model of a name or an alias; ``None``: the router knows none."""
         return self._ids.get(name)
 
+    def names(self) -> set[str]:
+        """The names that the router knows: ids and aliases."""
+        return set(self._ids)
+
     def model(self, model: str) -> Model:
         """What is known of a model."""
         return self._models.get(model) or Model(model)

@@ -18,6 +18,7 @@ from slotgate.llama.agreement import disagreements, limit_of
 from slotgate.llama.control import Control
 from slotgate.llama.errors import ControlError, ProcessLost
 from slotgate.llama.following import Following
+from slotgate.llama.inventory import Inventory
 from slotgate.llama.models import Model, RouterProps, Status
 from slotgate.llama.router import RouterControl
 from slotgate.llama.tracker import Tracker
@@ -71,6 +72,8 @@ class Backend:
     admissions: Admissions
     _following: Following
     _control_of: Callable[[str], Control]
+    #: What the server tells of its models.
+    inventory: Inventory
     #: What is saved of the server's slots.
     snapshots: Snapshots
     _pool: SlotPool
@@ -103,6 +106,19 @@ class Backend:
     def limit(self) -> int:
         """How many models a router may hold; 0: no limit."""
         return limit_of(self.server, self._router)
+
+    @property
+    def is_router(self) -> bool:
+        """Whether it has many models, as far as is known."""
+        return self.mode is Mode.ROUTER
+
+    async def unload(self, model: str) -> None:
+        """
+        Save what is in the slots of a router's model, and unload it.
+
+        :raises ControlError: it was not unloaded.
+        """
+        await self.admissions.unload(model, lambda: self._control.unload(model))
 
     def lost(self) -> None:
         """Contact was lost: what answers next may be something else."""

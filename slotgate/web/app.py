@@ -4,7 +4,7 @@ The Klein application: a table of routes, and what becomes of a handler that fai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias, cast
 
 from klein import Klein
@@ -43,7 +43,12 @@ class _Anything(BaseConverter):
 
 
 def make_app(
-    generate: Handler, slot_call: Handler, session_call: Handler, passing: Handler
+    generate: Handler,
+    slot_call: Handler,
+    session_call: Handler,
+    passing: Handler,
+    root: Handler,
+    translated: Mapping[tuple[str, str], Handler],
 ) -> Klein:
     """
     The application.
@@ -52,6 +57,8 @@ def make_app(
     :param slot_call: answers a client's own save, restore or erase.
     :param session_call: answers calls of the session API.
     :param passing: answers everything else.
+    :param root: answers ``/``.
+    :param translated: answers what no server knows, by method and path.
     """
     app = Klein()
     # the server takes paths as they are, so no redirect may tidy them up
@@ -65,6 +72,10 @@ def make_app(
     own = _answered(session_call, relayed=False)
     app.route("/api/sessions", endpoint="sessions")(own)
     app.route("/api/sessions/<anything:rest>", endpoint="session call")(own)
+    for (method, path), handler in translated.items():
+        served = _answered(handler, relayed=False)
+        app.route(path, endpoint=f"{method} {path}", methods=[method])(served)
+    app.route("/", endpoint="root page", methods=["GET", "HEAD"])(_answered(root))
     app.route("/", endpoint="root")(_answered(passing))
     app.route("/<path:rest>", endpoint="passing")(_answered(passing))
     app.handle_errors(HTTPException)(_no_route)

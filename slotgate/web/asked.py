@@ -70,11 +70,24 @@ class Understanding:
         :raises Rejected: without a valid key, with a body that is no JSON object, or for a model
             that no route serves.
         """
-        owner = self._clients.owner(request.requestHeaders)
+        self._clients.owner(request.requestHeaders)
         try:
             generation = parse(path, body_of(request))
         except MalformedRequest as error:
             raise Rejected(400, str(error)) from error
+        return await self.about(request, path, generation, generation.fields)
+
+    async def about(
+        self, request: IRequest, path: str, generation: Generation, fields: Mapping[str, object]
+    ) -> Asked:
+        """
+        What a request asks for that was read already.
+
+        :param path: as the client asked.
+        :param fields: what the client sent, before anything was translated.
+        :raises Rejected: without a valid key, or for a model that no route serves.
+        """
+        owner = self._clients.owner(request.requestHeaders)
         if generation.model is not None and not _MODEL.fullmatch(generation.model):
             raise Rejected(400, "the model is no name of a model")
         found = route_for(self._settings.config, generation.model)
@@ -87,8 +100,10 @@ class Understanding:
             # a wildcard's sessions belong to the model, whatever name the client has for it
             name = place.model
         client = owner.name if owner else None
-        identified = self._identify(request, generation) if route.cache else NOBODY
-        side = side_request(request.requestHeaders, path, generation.fields)
+        identified = NOBODY
+        if route.cache:
+            identified = self._identify(request, fields, generation.system_prompt)
+        side = side_request(request.requestHeaders, path, fields)
         key, source = None, identified.source
         if identified.id is not None and not side:
             named = SessionKey(client, name, identified.id)
@@ -125,12 +140,11 @@ class Understanding:
             return self._conversations.unnamed(named.client, named.route, history), "history"
         return self._conversations.named(named, history), source
 
-    def _identify(self, request: IRequest, generation: Generation) -> Identified:
+    def _identify(
+        self, request: IRequest, fields: Mapping[str, object], system_prompt: str
+    ) -> Identified:
         identified = identify(
-            request.requestHeaders,
-            generation.fields,
-            generation.system_prompt,
-            self._settings.config.identity,
+            request.requestHeaders, fields, system_prompt, self._settings.config.identity
         )
         if identified.refused and identified.refused not in self._told:
             if len(self._told) < _MAX_TOLD:

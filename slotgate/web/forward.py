@@ -5,7 +5,7 @@ One request to a server and its answer back to the client.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Any, cast
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
@@ -19,8 +19,12 @@ from slotgate.llama.bodies import BodyLost, Complete, body_of
 from slotgate.llama.calls import is_lost
 from slotgate.llama.upstream import Upstream, UpstreamSilent, UpstreamUnreachable
 from slotgate.reloading import Settings
+from slotgate.surfaces.translation import Translation
 from slotgate.web.headers import request_headers
 from slotgate.web.relay import Ended, relay
+
+#: Answers that are translated are in memory for that.
+MOST_BYTES = 256 * 1024 * 1024
 
 #: An error is some words.
 _MOST_ERROR_BYTES = 1024 * 1024
@@ -59,6 +63,7 @@ class Forward:
         *,
         target: bytes | None = None,
         resend: bool = False,
+        translation: Translation | None = None,
     ) -> tuple[Ended, int]:
         """
         Relay a request and its response.
@@ -68,6 +73,7 @@ class Forward:
         :param streaming: is called when a stream begins.
         :param target: what the server is asked for, where that is not what the client asked for.
         :param resend: the request may be sent another time.
+        :param translation: what the client's surface makes of the answer.
         :returns: how it ended, and the status the server answered with.
         :raises UpstreamError: the server gave no answer, and nothing was written yet.
         :raises ModelLost: a router lost the model's process, and the request may be sent again.
@@ -82,8 +88,15 @@ class Forward:
             )
             if resend and response.code in (400, 500):
                 response = await self._unless_lost(response, server)
-            if streaming is not None and _is_stream(response):
+            streams = _is_stream(response)
+            if streaming is not None and streams:
                 streaming()
+            rewriting = None
+            if translation is not None:
+                rewriting = translation.rewriting(response.code, streams)
+                if rewriting is None and translation.takes_whole(response.code, streams):
+                    await self._translate(request, response, server, added, observe, translation)
+                    return Ended.COMPLETE, response.code
             ended = await relay(
                 request,
                 response,
@@ -92,6 +105,7 @@ class Forward:
                 silence_seconds=server.read_timeout_seconds,
                 observe=observe,
                 added=added,
+                rewriting=rewriting,
             )
         finally:
             self._running.discard(request)
@@ -101,6 +115,46 @@ class Forward:
                     deferred.callback(None)
         return ended, response.code
 
+    async def _translate(
+        self,
+        request: IRequest,
+        response: IResponse,
+        server: Server,
+        added: Mapping[str, str] | None,
+        observe: Callable[[bytes], None] | None,
+        translation: Translation,
+    ) -> None:
+        """
+        Answer with what a whole response becomes.
+
+        :raises UpstreamError: it has no end.
+        """
+        body = await self._whole(response, server, MOST_BYTES)
+        if observe is not None:
+            observe(body)
+        translated = translation.whole(response.code, body)
+        answer: Any = request
+        answer.setResponseCode(translated.status)
+        for name, value in (added or {}).items():
+            answer.setHeader(name, value)
+        answer.setHeader(b"Content-Type", translated.content_type.encode())
+        answer.setHeader(b"Content-Length", b"%d" % len(translated.body))
+        answer.write(translated.body)
+
+    async def _whole(self, response: IResponse, server: Server, most: int) -> bytes:
+        """
+        :raises UpstreamError: it has no end.
+        """
+        reading = body_of(response, most)
+        reading.addTimeout(server.read_timeout_seconds, self._clock)
+        try:
+            return await reading
+        except BodyLost as error:
+            why = f"the server's answer broke off: {error}"
+            raise UpstreamUnreachable(why, sent=True) from error
+        except DeferredTimeout:
+            raise UpstreamSilent("the server's answer has no end") from None
+
     async def _unless_lost(self, response: IResponse, server: Server) -> IResponse:
         """
         The same response, unless it says that a router lost the model's process.
@@ -108,15 +162,7 @@ class Forward:
         :raises ModelLost: it says so.
         :raises UpstreamError: it has no end.
         """
-        reading = body_of(response, _MOST_ERROR_BYTES)
-        reading.addTimeout(server.read_timeout_seconds, self._clock)
-        try:
-            body = await reading
-        except BodyLost as error:
-            why = f"the server's error broke off: {error}"
-            raise UpstreamUnreachable(why, sent=True) from error
-        except DeferredTimeout:
-            raise UpstreamSilent("the server's error has no end") from None
+        body = await self._whole(response, server, _MOST_ERROR_BYTES)
         if is_lost(response.code, body):
             raise ModelLost(sent=True)
         return Complete(response, body)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TypeAlias
 
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
@@ -17,16 +18,23 @@ from slotgate.slots.backend import Backend
 from slotgate.slots.choice import End, Verdict
 from slotgate.slots.lease import Lease
 from slotgate.slots.pool import SlotPool
-from slotgate.surfaces.generation import body_for
+from slotgate.surfaces.anthropic import translation_of
+from slotgate.surfaces.generation import Generation, body_for
+from slotgate.surfaces.translation import Translation
 from slotgate.surfaces.usage import Ends
 from slotgate.web.asked import Asked, Understanding
 from slotgate.web.forward import Forward, ModelLost
 from slotgate.web.relay import Ended
+from slotgate.web.requests import path_of
 from slotgate.web.waiting import Chance, rejections, with_model
 
 #: When the slot is looked at while a request runs, to learn by which ``id_task`` it shows it. One
 #: that is over by then leaves little time for anybody else's.
 LOOK_AFTER_SECONDS = 0.05
+
+
+#: Makes what becomes of an answer, of when the request came and when its turn was, in seconds.
+Translate: TypeAlias = Callable[[float, float], Translation | None]
 
 
 @define
@@ -62,18 +70,34 @@ class Generations:
         :raises UpstreamError: the server gave no answer, and nothing was written yet.
         """
         asked = await self._understanding.of(request, path)
+        await self.serve(request, asked, lambda began, ready: translation_of(path))
+
+    async def serve(self, request: IRequest, asked: Asked, translate: Translate) -> None:
+        """
+        Relay one request that was understood.
+
+        :param translate: makes what becomes of the answer.
+        :raises Rejected: slotgate does not take the request.
+        :raises UpstreamError: the server gave no answer, and nothing was written yet.
+        """
         began = self._clock.seconds()
         backend = self._backends[asked.route.server]
-        await with_model(backend, asked.place, partial(self._answer, request, asked, began))
+        answer = partial(self._answer, request, asked, translate, began)
+        await with_model(backend, asked.place, answer)
 
-    async def _answer(self, request: IRequest, asked: Asked, began: float, chance: Chance) -> None:
+    async def _answer(
+        self, request: IRequest, asked: Asked, translate: Translate, began: float, chance: Chance
+    ) -> None:
         """
         :raises ModelLost: the model went away, and may be asked for again.
         """
         address = self._backends[asked.route.server].still(asked.place).address
         if address is None:
             body = body_for(asked.generation, None, asked.model)
-            await self._relay(request, asked, body, Verdict.BYPASS, resend=chance.resend)
+            translation = translate(began, self._clock.seconds())
+            await self._relay(
+                request, asked, body, Verdict.BYPASS, translation, resend=chance.resend
+            )
             return
         with rejections():
             lease = await self._pool.at(address).lease(asked.want)
@@ -90,6 +114,7 @@ class Generations:
                 asked,
                 body,
                 lease.verdict,
+                translate(began, self._clock.seconds()),
                 course.ends,
                 lease.working,
                 resend=chance.resend,
@@ -137,6 +162,7 @@ class Generations:
         asked: Asked,
         body: bytes,
         verdict: Verdict,
+        translation: Translation | None,
         ends: Ends | None = None,
         streaming: Callable[[], None] | None = None,
         *,
@@ -149,11 +175,24 @@ class Generations:
         }
         server = self._settings.config.servers[asked.route.server]
         ended, status = await self._forward(
-            request, server, body, told, ends, streaming, resend=resend
+            request,
+            server,
+            body,
+            told,
+            ends,
+            streaming,
+            target=_target(request, asked.generation),
+            resend=resend,
+            translation=translation,
         )
         if ended is not Ended.COMPLETE:
             return End.CUT
         return End.COMPLETE if status == 200 else End.REFUSED
+
+
+def _target(request: IRequest, generation: Generation) -> bytes:
+    """The client's own target, where its surface is the server's too."""
+    return request.uri if path_of(request) == generation.path else generation.path.encode()
 
 
 def _shown(asked: Asked) -> str:

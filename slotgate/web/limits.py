@@ -17,7 +17,8 @@ from twisted.web.http_headers import Headers
 from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
 
-from slotgate.web.errors import answer_error, error_body
+from slotgate.surfaces.errors import error_body
+from slotgate.web.errors import answer_error
 from slotgate.web.origins import Origins, add_headers
 from slotgate.web.rejected import Rejected
 from slotgate.web.requests import path_of

@@ -19,7 +19,9 @@ from slotgate.slots.backend import Backend, Place
 from slotgate.slots.choice import End, Want
 from slotgate.slots.pool import SlotPool
 from slotgate.snapshots.names import OURS
+from slotgate.surfaces.anthropic import translation_of
 from slotgate.surfaces.generation import with_fields
+from slotgate.surfaces.translation import Translation
 from slotgate.web.clients import Clients
 from slotgate.web.forward import Forward
 from slotgate.web.rejected import Rejected
@@ -53,6 +55,8 @@ class _Request:
     place: Place
     #: It is work, and not only a look, which a model's sleep is not to be disturbed by.
     works: bool
+    #: What becomes of the answer.
+    translation: Translation | None
 
 
 @define
@@ -95,6 +99,7 @@ class Passing:
         self, request: IRequest, path: str, body: bytes, fields: Mapping[str, object]
     ) -> _Request:
         posts = request.method == b"POST"
+        translation = translation_of(path)
         query = parse_qsl(request.uri.partition(b"?")[2].decode("latin-1"), True)
         named = fields.get("model") if posts else dict(query).get("model")
         asked = named if isinstance(named, str) and named else None
@@ -103,7 +108,10 @@ class Passing:
         route = config.routes[0] if found is None else found[0]
         backend = self._backends[route.server]
         if asked is None or path in _ROUTERS_OWN:
-            return _Request(request, request.uri, body, fields, route, backend, Place(None), False)
+            place = Place(None)
+            return _Request(
+                request, request.uri, body, fields, route, backend, place, False, translation
+            )
         place = await backend.found(route, asked, loads=loads_model(request))
         target = request.uri
         if place.name != asked and posts:
@@ -111,12 +119,43 @@ class Passing:
         elif place.name != asked:
             told = [(name, place.name if name == "model" else value) for name, value in query]
             target = b"%b?%b" % (target.partition(b"?")[0], urlencode(told).encode())
-        return _Request(request, target, body, fields, route, backend, place, posts)
+        return _Request(request, target, body, fields, route, backend, place, posts, translation)
+
+    async def send(
+        self,
+        request: IRequest,
+        model: str,
+        target: bytes,
+        fields: Mapping[str, object],
+        translation: Translation,
+    ) -> None:
+        """
+        Send a request that another surface's was translated to, and translate its answer.
+
+        :param model: the name that a route is looked for with.
+        :raises Rejected: no route serves the model, or it can not be loaded.
+        :raises UpstreamError: the server gave no answer, and nothing was written yet.
+        """
+        found = route_for(self._settings.config, model)
+        if found is None:
+            raise Rejected(404, f"model '{model}' not found")
+        backend = self._backends[found[0].server]
+        place = await backend.found(found[0], model)
+        body = json.dumps({**fields, "model": place.name}).encode()
+        passing = _Request(
+            request, target, body, fields, found[0], backend, place, True, translation
+        )
+        await with_model(backend, place, partial(self._relay, passing))
 
     async def _relay(self, passing: _Request, chance: Chance = _ONCE) -> None:
         server = passing.backend.server
         await self._forward(
-            passing.request, server, passing.body, target=passing.target, resend=chance.resend
+            passing.request,
+            server,
+            passing.body,
+            target=passing.target,
+            resend=chance.resend,
+            translation=passing.translation,
         )
 
     async def _loaded(self, passing: _Request) -> bool:

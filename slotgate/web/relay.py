@@ -22,6 +22,7 @@ from zope.interface import implementer
 
 from slotgate.llama.causes import cause
 from slotgate.llama.upstream import cut, drop
+from slotgate.surfaces.translation import Rewriting
 from slotgate.web._unsent import unsent
 from slotgate.web.headers import response_headers
 
@@ -52,6 +53,7 @@ def relay(
     silence_seconds: float,
     observe: Callable[[bytes], None] | None = None,
     added: Mapping[str, str] | None = None,
+    rewriting: Rewriting | None = None,
 ) -> Deferred[Ended]:
     """
     Send a server's response to the client. The head goes out at once.
@@ -73,20 +75,24 @@ def relay(
     :param observe: is called with each piece of the body after it was written. What it raises is
         logged once and then it is left alone.
     :param added: headers to set in the response.
+    :param rewriting: makes the client's answer of the server's. It has words for a server that
+        broke off, so that the client's answer then ends as it should.
     """
     client: Any = request
     if getattr(client, "channel", None) is None:
         drop(response)
         return succeed(Ended.CLIENT_GONE)
-    _write_head(client, response, added or {})
-    pump = _Pump(client, response, clock, stall_seconds, silence_seconds, observe)
+    _write_head(client, response, added or {}, rewriting)
+    pump = _Pump(client, response, clock, stall_seconds, silence_seconds, observe, rewriting)
     client.registerProducer(pump, True)
     client.notifyFinish().addErrback(pump.client_lost)
     cast(Any, response).deliverBody(pump)
     return pump.ended
 
 
-def _write_head(request: Any, response: IResponse, added: Mapping[str, str]) -> None:
+def _write_head(
+    request: Any, response: IResponse, added: Mapping[str, str], rewriting: Rewriting | None
+) -> None:
     request.setResponseCode(response.code, response.phrase or None)
     headers = request.responseHeaders
     for name, values in response_headers(response.headers).getAllRawHeaders():
@@ -94,8 +100,11 @@ def _write_head(request: Any, response: IResponse, added: Mapping[str, str]) -> 
     for text, value in added.items():
         headers.setRawHeaders(text, [value])
     # Twisted keeps the length apart from the headers, except in the answer to HEAD.
+    if rewriting is not None:
+        headers.setRawHeaders("Content-Type", [rewriting.content_type])
+        headers.removeHeader("Content-Length")
     has_body = request.method != b"HEAD" and response.code not in NO_BODY_CODES
-    if has_body and response.length is not UNKNOWN_LENGTH:
+    if has_body and rewriting is None and response.length is not UNKNOWN_LENGTH:
         headers.setRawHeaders(b"Content-Length", [b"%d" % response.length])
     request.write(b"")
 
@@ -124,6 +133,7 @@ class _Pump(Protocol):
         stall_seconds: float,
         silence_seconds: float,
         observe: Callable[[bytes], None] | None,
+        rewriting: Rewriting | None,
     ) -> None:
         self.ended: Deferred[Ended] = Deferred(self._cancelled)
         self._request = request
@@ -132,6 +142,7 @@ class _Pump(Protocol):
         self._stall_seconds = stall_seconds
         self._silence_seconds = silence_seconds
         self._observe = observe
+        self._rewriting = rewriting
         self._heard = clock.seconds()
         # One timer for both limits, touched by no piece of the body: it looks at the time of the
         # last one. A limit is noticed at most a quarter late.
@@ -148,7 +159,9 @@ class _Pump(Protocol):
         if self._outcome is not None:
             return
         self._heard = self._seconds()
-        self._request.write(data)
+        written = data if self._rewriting is None else self._rewriting.feed(data)
+        if written:
+            self._request.write(written)
         if self._observe is not None:
             try:
                 self._observe(data)
@@ -163,9 +176,7 @@ class _Pump(Protocol):
         if self._outcome is not None:
             return
         if isinstance(reason.value, ResponseDone | PotentialDataLoss):
-            self._stop(Ended.COMPLETE)
-            self._request.unregisterProducer()
-            self.ended.callback(Ended.COMPLETE)
+            self._finish(Ended.COMPLETE)
         else:
             self._fail(cause(reason.value or ConnectionLost()))
 
@@ -176,7 +187,18 @@ class _Pump(Protocol):
             sent=self._request.sentLength,
             why=why,
         )
-        self._abort(Ended.UPSTREAM_FAILED)
+        if self._rewriting is None:
+            self._abort(Ended.UPSTREAM_FAILED)
+        else:
+            self._finish(Ended.UPSTREAM_FAILED, why)
+            cut(self._response, self.transport)
+
+    def _finish(self, outcome: Ended, why: str = "") -> None:
+        self._stop(outcome)
+        if self._rewriting is not None and (last := self._rewriting.end(why)):
+            self._request.write(last)
+        self._request.unregisterProducer()
+        self.ended.callback(outcome)
 
     # The client's side.
 

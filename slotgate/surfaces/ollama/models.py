@@ -38,6 +38,11 @@ _NOTHING: Mapping[str, object] = {}
 _NO_PROPS: Mapping[str, Mapping[str, object]] = {}
 
 
+def size_of(told: Mapping[str, object]) -> int:
+    """The size of a model in bytes, 0 where it is not known."""
+    return max(0, whole(meta_of(told).get("size")))
+
+
 def version() -> bytes:
     """The answer of ``/api/version``."""
     return dump({"version": VERSION})
@@ -169,7 +174,7 @@ def _entry(name: str, told: Mapping[str, object]) -> dict[str, object]:
     return {
         "name": tagged(name),
         "model": tagged(name),
-        "size": max(0, whole(meta_of(told).get("size"))),
+        "size": size_of(told),
         "digest": digest(name),
         "details": details(told),
     }
