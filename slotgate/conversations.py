@@ -57,6 +57,16 @@ def _random_id() -> str:
     return secrets.token_hex(8)
 
 
+@frozen
+class Belonging:
+    """Which session a request belongs to."""
+
+    #: ``None``: it is beside its session, and nothing of it is kept.
+    key: SessionKey | None
+    #: It begins with all of what the session was last.
+    goes_on: bool
+
+
 @define(eq=False)
 class Conversations:
     """
@@ -84,17 +94,16 @@ class Conversations:
         for conversation in conversations:
             self._keep(conversation)
 
-    def unnamed(self, client: str | None, route: str, history: History) -> SessionKey:
+    def unnamed(self, client: str | None, route: str, history: History) -> Belonging:
         """
         The session of a request that names none: the one that it goes on with, else a new one.
         """
-        key = self._goes_on_with(client, route, "", history)
-        if key is None:
-            key = SessionKey(client, route, f"chat-{self._new_id()}")
+        found = self._goes_on_with(client, route, "", history)
+        key = found or SessionKey(client, route, f"chat-{self._new_id()}")
         self._went_on(key, "", history)
-        return key
+        return Belonging(key, found is not None)
 
-    def named(self, key: SessionKey, history: History) -> SessionKey | None:
+    def named(self, key: SessionKey, history: History) -> Belonging:
         """
         The session of a request that names one.
 
@@ -102,8 +111,6 @@ class Conversations:
         sub-agents of an agent. What does not go on with the session, has another system prompt
         and is small beside it must not take its place; if that goes on, it is a session of its
         own.
-
-        :returns: ``None``: a request beside the session, of which nothing is kept.
         """
         found = self._goes_on_with(key.client, key.route, key.id, history)
         known = self._known.get(key)
@@ -113,11 +120,12 @@ class Conversations:
                 self._beside[key] = history.tip
                 while len(self._beside) > MOST:
                     self._beside.popitem(last=False)
-                return None
-            found = evolve(key, id=f"{key.id}~{self._new_id()}")
-        found = found or key
-        self._went_on(found, key.id, history)
-        return found
+                return Belonging(None, False)
+            key, name = evolve(key, id=f"{key.id}~{self._new_id()}"), key.id
+            self._went_on(key, name, history)
+            return Belonging(key, False)
+        self._went_on(found or key, key.id, history)
+        return Belonging(found or key, found is not None)
 
     def _goes_on_with(
         self, client: str | None, route: str, name: str, history: History

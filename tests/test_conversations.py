@@ -49,7 +49,9 @@ class UnnamedTests(ConversationsCase):
     """Clients that name nothing."""
 
     def session(self, *texts: str, client: str | None = None, route: str = "*") -> str:
-        return self.known.unnamed(client, route, self.history(*texts)).id
+        key = self.known.unnamed(client, route, self.history(*texts)).key
+        assert key is not None
+        return key.id
 
     def test_chats_over_one_system_prompt_stay_apart_and_go_on(self) -> None:
         a, b = self.session("Alps?"), self.session("Baltic?")
@@ -101,7 +103,7 @@ class NamedTests(ConversationsCase):
     KEY = SessionKey(None, "*", "chat-7")
 
     def session(self, *texts: str, system: str = "Be brief.") -> str | None:
-        key = self.known.named(self.KEY, self.history(*texts, system=system))
+        key = self.known.named(self.KEY, self.history(*texts, system=system)).key
         return None if key is None else key.id
 
     def test_a_conversation_keeps_its_name(self) -> None:

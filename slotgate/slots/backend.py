@@ -112,6 +112,10 @@ class Backend:
         """Whether it has many models, as far as is known."""
         return self.mode is Mode.ROUTER
 
+    def keeps_prompts(self, model: str | None) -> bool:
+        """Whether the server may keep prompts in its memory beside the slots."""
+        return model is None or self.tracker.model(model).option("--cache-ram") != "0"
+
     async def unload(self, model: str) -> None:
         """
         Save what is in the slots of a router's model, and unload it.

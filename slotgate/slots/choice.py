@@ -24,6 +24,10 @@ class Want:
     client: str | None = None
     #: Clients have keys of their own and must not read each other's tokens.
     isolated: bool = False
+    #: What the slot holds, or the session's snapshot, is not how this request begins, and the
+    #: server may have kept others' prompts in its own memory: it looks there for a better start
+    #: whenever a prompt shares little with a slot that is not empty (``--cache-ram``, b11549).
+    anew: bool = False
 
     def is_for(self, content: Content) -> bool:
         """Whether the session is the one in the slot."""
@@ -113,6 +117,8 @@ def must_erase(content: Content, want: Want) -> bool:
     """
     if not want.isolated or isinstance(content, Empty):
         return False
+    if want.anew:
+        return True
     return not (isinstance(content, Holding) and content.session.key.client == want.client)
 
 

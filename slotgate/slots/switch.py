@@ -62,17 +62,20 @@ class Switch:
         lease.verdict = Verdict.BYPASS if want.session is None else Verdict.COLD
         status = await self._view.loaded(lambda: lease.released)
         content = self.checked(content, status)
-        if want.is_for(content):
+        mine = want.is_for(content)
+        if mine and not want.anew:
             lease.verdict = Verdict.RESIDENT
             return status, content
         session = want.session
-        known = None if session is None else await self._snapshots.find(session.key)
+        known = None
+        if session is not None and not want.anew:
+            known = await self._snapshots.find(session.key)
         if not (worth_saving(content) or known or must_erase(content, want)):
             return status, content
         if status is not None and status.busy:
             status = await self._view.idle()
             content = self.checked(content, status)
-        if not lease.released:
+        if not lease.released and not mine:
             content = await self.keep(content, [session.key] if session else [])
         if lease.released:
             return status, content

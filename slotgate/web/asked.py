@@ -13,7 +13,7 @@ from twisted.web.iweb import IRequest
 
 from slotgate import prompts
 from slotgate.config import Route
-from slotgate.conversations import Conversations
+from slotgate.conversations import Belonging, Conversations
 from slotgate.histories import history_of
 from slotgate.identity import NOBODY, UNNAMED, Identified, identify
 from slotgate.reloading import Settings
@@ -104,11 +104,13 @@ class Understanding:
         if route.cache:
             identified = self._identify(request, fields, generation.system_prompt)
         side = side_request(request.requestHeaders, path, fields)
-        key, source = None, identified.source
+        key, source, goes_on = None, identified.source, False
         if identified.id is not None and not side:
             named = SessionKey(client, name, identified.id)
-            key, source = self._conversation(named, source, generation)
+            belonging, source = self._conversation(named, source, generation)
+            key, goes_on = belonging.key, belonging.goes_on
             side = "" if key else "beside its session"
+        isolated = self._clients.are_several
         session = None
         if key is not None:
             beginning = prompts.beginning(generation.fields)
@@ -117,7 +119,12 @@ class Understanding:
             generation=generation,
             route=route,
             model=place.name,
-            want=Want(session, client, self._clients.have_keys),
+            want=Want(
+                session,
+                client,
+                isolated=isolated,
+                anew=isolated and not goes_on and backend.keeps_prompts(place.model),
+            ),
             place=place,
             source=source,
             side=side,
@@ -125,17 +132,17 @@ class Understanding:
 
     def _conversation(
         self, named: SessionKey, source: str, generation: Generation
-    ) -> tuple[SessionKey | None, str]:
+    ) -> tuple[Belonging, str]:
         """
-        The conversation that a request goes on with.
+        The conversation that a request belongs to, and where its id came from.
 
         :param named: what its client calls it, or what stands in for that.
-        :returns: ``None``: none of which anything is kept; and where its id came from.
         """
         identity = self._settings.config.identity
         history = history_of(generation.fields) if identity.history else None
         if history is None:
-            return named, source
+            # without a conversation there is nothing to tell by whether it goes on
+            return Belonging(named, goes_on=True), source
         if source in UNNAMED:
             return self._conversations.unnamed(named.client, named.route, history), "history"
         return self._conversations.named(named, history), source

@@ -25,6 +25,11 @@ class Clients:
         """Whether requests are asked for a key."""
         return bool(self._settings.config.clients)
 
+    @property
+    def are_several(self) -> bool:
+        """Whether there is anybody to keep a client's tokens from."""
+        return len(self._settings.config.clients) > 1
+
     def owner(self, headers: Headers) -> Client | None:
         """
         The client whose key is in ``Authorization: Bearer`` or ``X-Api-Key``.

@@ -208,7 +208,7 @@ class Passing:
         if slot is None:
             await self._relay(passing)
             return
-        want = Want(None, owner.name if owner else None, self._clients.have_keys)
+        want = Want(None, owner.name if owner else None, self._clients.are_several)
         with rejections():
             lease = await slot.lease(want)
         try:
