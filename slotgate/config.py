@@ -76,6 +76,9 @@ class Route:
     max_files: int = 0
     #: At most this many GiB of snapshots of the route; 0: no limit.
     max_gib: float = 0.0
+    #: Make the same of what some clients write anew into each system prompt: Claude Code's
+    #: ``cch=``, before 2.1.181.
+    normalise: bool = False
 
 
 @frozen

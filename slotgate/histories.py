@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 
 from attrs import frozen
@@ -20,6 +21,9 @@ _PASSING = frozenset(
     {"reasoning_content", "reasoning", "thinking", "refusal", "annotations", "audio", "id"}
     | {"status", "cache_control", "timestamp", "prefix"}
 )
+
+
+_BILLING = re.compile(r"(x-anthropic-billing-header:.*?\bcch=)[^;\s]+")
 
 
 @frozen
@@ -71,7 +75,7 @@ def _history_of(fields: Mapping[str, object]) -> History | None:
     size = 0
     begins = [fields.get(part) for part in ("tools", "instructions", "system")]
     for part in begins:
-        size += _add(digest, _content(part))
+        size += _add(digest, _without_billing(_content(part)))
     start = digest.digest() if any(begins) else b""
     digests: list[bytes] = []
     for message in messages:
@@ -94,6 +98,11 @@ def _add(digest: hashlib.blake2b, said: object) -> int:
     digest.update(len(written).to_bytes(8, "big"))
     digest.update(written)
     return size
+
+
+def _without_billing(content: object) -> object:
+    """A system prompt without what Claude Code writes anew into each."""
+    return _BILLING.sub(r"\1", content, count=1) if isinstance(content, str) else content
 
 
 def _message(message: object) -> object:

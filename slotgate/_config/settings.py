@@ -121,6 +121,7 @@ class Scope:
             "min_tokens": values.whole(0),
             "max_files": values.whole(0),
             "max_gib": values.number(0),
+            "normalise": values.boolean,
         }
         return {
             Gateway: {

@@ -6,6 +6,7 @@ llama-server speaks it itself, but for errors, which it gives in OpenAI's shape 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from attrs import define, field, frozen
@@ -21,6 +22,19 @@ _JSON = "application/json; charset=utf-8"
 def system(fields: Mapping[str, object]) -> str:
     """The ``system`` field of ``/v1/messages``: a string or text blocks."""
     return text_of(fields.get("system"))
+
+
+#: A line of Claude Code's before 2.1.181, another one in each request; the part that changes.
+_BILLING = re.compile(rb"(x-anthropic-billing-header:[^\"\\\n]*?\bcch=)[^;\"\\\s]+")
+
+
+def normalised(raw: bytes) -> bytes:
+    """
+    A request with what changes in its system prompt from one to the next made the same.
+
+    :param raw: the body as it came; nothing else of it changes.
+    """
+    return _BILLING.sub(rb"\g<1>00000", raw, count=1)
 
 
 def translation_of(path: str) -> Translation | None:

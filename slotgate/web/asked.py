@@ -22,6 +22,7 @@ from slotgate.sessions import Session, SessionKey
 from slotgate.side import side_request
 from slotgate.slots.backend import Backend, Place
 from slotgate.slots.choice import Want
+from slotgate.surfaces.anthropic import normalised
 from slotgate.surfaces.generation import Generation, MalformedRequest, parse
 from slotgate.web.clients import Clients
 from slotgate.web.rejected import Rejected
@@ -88,6 +89,7 @@ class Understanding:
         :raises Rejected: without a valid key, or for a model that no route serves.
         """
         owner = self._clients.owner(request.requestHeaders)
+        generation = self._normalised(generation)
         if generation.model is not None and not _MODEL.fullmatch(generation.model):
             raise Rejected(400, "the model is no name of a model")
         found = route_for(self._settings.config, generation.model)
@@ -129,6 +131,12 @@ class Understanding:
             source=source,
             side=side,
         )
+
+    def _normalised(self, generation: Generation) -> Generation:
+        found = route_for(self._settings.config, generation.model)
+        if found is None or not found[0].normalise:
+            return generation
+        return parse(generation.path, normalised(generation.raw))
 
     def _conversation(
         self, named: SessionKey, source: str, generation: Generation
