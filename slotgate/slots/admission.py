@@ -167,6 +167,7 @@ class Admissions:
         queue, self._queue = self._queue, []
         for waiter in queue:
             waiter.let_in.errback(Stopping())
+        self._departures.stop()
         self._arrivals.stop()
         self._tracker.notify()
 

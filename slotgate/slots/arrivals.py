@@ -157,6 +157,7 @@ class Arrivals:
                     await self._save(idle)
                     return None
                 self._occupancy.leaving.add(idle[0])
+                self._occupancy.promised.add(idle[0])
                 return idle[0]
             await self._tracker.change(self._poll_seconds)
             looked = False

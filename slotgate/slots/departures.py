@@ -51,6 +51,7 @@ class Departures:
     _patience_seconds: float
     #: Since when it is not known of a model whether it works.
     _unknown: dict[str, float] = field(factory=dict, init=False)
+    _stopping: bool = field(default=False, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
     async def at_work(self, model: str) -> bool:
@@ -115,7 +116,7 @@ class Departures:
             await self._control.unload(victim)
             return True
 
-        return await self._let_go(victim, unload, wanted)
+        return await self._let_go(victim, unload)
 
     async def unload(self, model: str, unload: Callable[[], Awaitable[None]]) -> None:
         """
@@ -132,13 +133,16 @@ class Departures:
             await unload()
             return
         self._occupancy.leaving.add(model)
-        await self._let_go(model, asked, lambda: True)
+        await self._let_go(model, asked)
 
-    async def _let_go(
-        self, model: str, unload: Callable[[], Awaitable[bool]], wanted: Callable[[], bool]
-    ) -> bool:
+    def stop(self) -> None:
+        """Wait for no model any more that is on its way out."""
+        self._stopping = True
+
+    async def _let_go(self, model: str, unload: Callable[[], Awaitable[bool]]) -> bool:
         def over(one: Model) -> bool:
-            return not one.status.running or not wanted()
+            # that nobody waits for its place any longer brings it not back
+            return not one.status.running or self._stopping
 
         held = [(slot, Deferred[bool]()) for slot in self._slots_of(model)]
         try:
@@ -150,6 +154,7 @@ class Departures:
             return True
         finally:
             self._occupancy.leaving.discard(model)
+            self._occupancy.promised.discard(model)
             unloaded = not self._tracker.model(model).status.running
             for _, gone in held:
                 gone.callback(unloaded)

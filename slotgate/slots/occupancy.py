@@ -82,6 +82,8 @@ class Occupancy:
     arrivals: dict[str, Arrival] = field(factory=dict, init=False)
     #: Models that are being unloaded; nobody is let in to them.
     leaving: set[str] = field(factory=set, init=False)
+    #: Those of them whose place one that arrives will take; it keeps it already.
+    promised: set[str] = field(factory=set, init=False)
 
     def enter(self, model: str) -> None:
         """One more request uses the model."""
@@ -110,7 +112,7 @@ class Occupancy:
         """
         others = [one for one in self._tracker.running() if one != model]
         arriving = [one.model for one in self.arrivals.values() if one.has_place]
-        return has_room(others, [one for one in arriving if one != model], self.leaving, limit)
+        return has_room(others, [one for one in arriving if one != model], self.promised, limit)
 
     def candidates(self) -> list[Model]:
         """The models that may make room, the one used longest ago first."""
