@@ -1,8 +1,8 @@
 """
 The same request twice: straight to a llama-server, and through slotgate to another one like it.
 
-Two real servers with one model file, and not one server asked twice: each sees one client, so each
-slot goes through the same requests in the same order, and what an answer says of the cache can be
+Two real servers with one model file, and not one server asked twice: each sees one client, so both
+slots go through the same requests in the same order, and what an answer says of the cache can be
 compared too.
 """
 
@@ -12,10 +12,15 @@ import json
 import re
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
 from http.client import HTTPConnection
 from pathlib import Path
+from threading import Thread
+from typing import Any
 from urllib.parse import urlsplit
 
 from attrs import evolve, field, frozen
@@ -23,8 +28,34 @@ from attrs import evolve, field, frozen
 from slotgate.testing.models import write_tiny_model
 from slotgate.testing.real import RealServerOptions
 
-#: The model's name towards clients: the path of its file would do as well.
+#: The model's name towards clients.
 MODEL = "tiny"
+
+#: Headers of answers that are not compared, and why.
+NOT_COMPARED = {
+    "date": "a clock",
+    "connection": "about one connection (RFC 9110, 7.6.1)",
+    "keep-alive": "about one connection",
+    "content-length": "must be right, but the digits of a time can be more or fewer",
+    "access-control-allow-*": "slotgate says which pages may read its answers",
+    "process-start-time-unix": "a clock: when the server started, with /metrics",
+    "x-slotgate-*": "slotgate's",
+}
+
+#: What is evened out in bodies before they are compared, and why.
+EVENED_OUT = {
+    "a word that stands for an image in a prompt": rb"(?<=<__media_)[A-Za-z0-9]{32}(?=__>)",
+    "random ids": rb'(?<=")(?:chatcmpl-|resp_|rs_|msg_|fc_|call_)?[A-Za-z0-9]{32}(?=")',
+    "when it was asked": rb'(?<="created":)\d+|(?<="created_at":)\d+|(?<="completed_at":)\d+',
+    "how long it took": (
+        rb'(?<="prompt_ms":)[^,}]+|(?<="prompt_per_token_ms":)[^,}]+|'
+        rb'(?<="prompt_per_second":)[^,}]+|(?<="predicted_ms":)[^,}]+|'
+        rb'(?<="predicted_per_token_ms":)[^,}]+|(?<="predicted_per_second":)[^,}]+|'
+        rb'(?<="time_ms":)[^,}]+'
+    ),
+    "a count of all tasks, slotgate's looks too": rb'(?<="id_task":)\d+',
+}
+_EVENED_OUT = [re.compile(pattern) for pattern in EVENED_OUT.values()]
 
 _LISTENS = re.compile(r"slotgate listens on IPv4Address\(.*port=(\d+)\)")
 _CONFIG = """
@@ -48,10 +79,9 @@ class Case:
     body: bytes | None = None
     headers: Mapping[str, str] = field(factory=dict)
 
-    def with_headers(self, **headers: str) -> Case:
-        """The same with further headers; an underscore is a dash."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return evolve(self, headers={**self.headers, **named})
+    def with_headers(self, headers: Mapping[str, str]) -> Case:
+        """The same with further headers."""
+        return evolve(self, headers={**self.headers, **headers})
 
 
 @frozen
@@ -60,14 +90,33 @@ class Answer:
 
     status: int
     reason: str
-    #: In the order of their names, which are in lower case.
-    headers: tuple[tuple[str, str], ...]
+    #: Names are in lower case.
+    headers: Mapping[str, str]
     body: bytes
 
     @property
-    def json(self) -> object:
+    def json(self) -> Any:
         """The body as JSON."""
         return json.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        """An error's text, in OpenAI's or Anthropic's shape."""
+        message: str = self.json["error"]["message"]
+        return message
+
+    @property
+    def compared(self) -> tuple[object, ...]:
+        """What must be the same."""
+        body = self.body
+        for pattern in _EVENED_OUT:
+            body = pattern.sub(b"#", body)
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if not any(fnmatchcase(name, pattern) for pattern in NOT_COMPARED)
+        }
+        return self.status, self.reason, headers, body
 
 
 @frozen
@@ -79,32 +128,36 @@ class Pair:
 
     def both(self, case: Case) -> tuple[Answer, Answer]:
         """The direct answer, and the one through slotgate."""
-        return _ask(self.direct, case), _ask(self.gateway, case)
+        return ask(self.direct, case), ask(self.gateway, case)
 
-    def erase(self) -> None:
-        """Empty both slots, which held the same number of tokens."""
-        erase = Case("erase", "POST", "/slots/0?action=erase")
-        direct, through = self.both(erase)
-        assert direct.status == through.status == 200, (direct, through)
-        assert direct.body == through.body
+    def erase(self) -> tuple[Answer, Answer]:
+        """Empty both slots; the answers say how many tokens they had."""
+        return self.both(Case("erase", "POST", "/slots/0?action=erase"))
 
 
-def _ask(url: str, case: Case) -> Answer:
+def ask(url: str, case: Case) -> Answer:
+    """Send a request just as it is written, on a connection of its own."""
     address = urlsplit(url)
     connection = HTTPConnection(address.hostname or "", address.port, timeout=20)
     try:
-        connection.putrequest(case.method, case.target, skip_accept_encoding=True)
-        headers = dict(case.headers)
-        if case.body is not None and "Transfer-Encoding" not in headers:
-            headers = {"Content-Length": str(len(case.body)), **headers}
-        for name, value in headers.items():
+        connection.putrequest(
+            case.method, case.target, skip_host="Host" in case.headers, skip_accept_encoding=True
+        )
+        if case.body is not None and "Transfer-Encoding" not in case.headers:
+            connection.putheader("Content-Length", str(len(case.body)))
+        for name, value in case.headers.items():
             connection.putheader(name, value)
         connection.endheaders(case.body)
         response = connection.getresponse()
-        named = sorted((name.lower(), value) for name, value in response.getheaders())
-        return Answer(response.status, response.reason, tuple(named), response.read())
+        pairs = [(name.lower(), value) for name, value in response.getheaders()]
+        headers = dict(pairs)
+        assert len(headers) == len(pairs), pairs
+        body = response.read()
     finally:
         connection.close()
+    if case.method != "HEAD":
+        assert headers.get("content-length", str(len(body))) == str(len(body))
+    return Answer(response.status, response.reason, headers, body)
 
 
 @contextmanager
@@ -120,36 +173,40 @@ def running(folder: Path) -> Iterator[Pair]:
             options = RealServerOptions(
                 model, slot_save_path=slots, alias=MODEL, context=2048, threads=1
             )
-            line = stack.enter_context(_process(folder, *options.command()))
-            urls.append(json.loads(next(line))["url"])
-        (folder / "slotgate.toml").write_text(_CONFIG.format(url=urls[1], slots=slots))
+            line = stack.enter_context(_lines(folder, "{", *options.command()))
+            urls.append(json.loads(line)["url"])
         for url in urls:
-            while _ask(url, Case("health", "GET", "/health")).status != 200:
-                pass
-        command = Path(sys.executable).parent / "slotgate"
-        lines = stack.enter_context(_process(folder, command, "run", "--config", "slotgate.toml"))
-        port = next(found[1] for line in lines if (found := _LISTENS.search(line)))
-        yield Pair(urls[0], f"http://127.0.0.1:{port}")
+            while ask(url, Case("health", "GET", "/health")).status != 200:
+                time.sleep(0.02)
+        (folder / "slotgate.toml").write_text(_CONFIG.format(url=urls[1], slots=slots))
+        command = (Path(sys.executable).parent / "slotgate", "run", "--config", "slotgate.toml")
+        listens = _LISTENS.search(stack.enter_context(_lines(folder, "slotgate listens", *command)))
+        assert listens
+        yield Pair(urls[0], f"http://127.0.0.1:{listens[1]}")
 
 
 @contextmanager
-def _process(folder: Path, *command: object) -> Iterator[Iterator[str]]:
-    """A process, ended with the block, and the lines that it prints."""
-    log = (folder / "log.txt").open("ab")
+def _lines(folder: Path, awaited: str, *command: object) -> Iterator[str]:
+    """
+    A process, ended with the block.
+
+    :param awaited: is in the line it prints that the block is given.
+    """
     process = subprocess.Popen(
         [str(part) for part in command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=log,
+        stderr=subprocess.DEVNULL,
         cwd=folder,
         text=True,
     )
+    assert process.stdout is not None
+    lines = iter(process.stdout.readline, "")
     try:
-        assert process.stdout is not None
-        lines = iter(process.stdout.readline, "")
-        yield lines
+        line = next(line for line in lines if awaited in line)
+        # a full pipe would stop it
+        Thread(target=deque, args=(lines, 0), daemon=True).start()
+        yield line
     finally:
         process.kill()
-        with process:
-            pass
-        log.close()
+        process.wait()

@@ -27,6 +27,9 @@ PATHS = {
 _OWN_KEYS = ("id_slot", "cache_prompt")
 _WHITE = b" \t\r\n"
 
+#: Some clients on Windows begin with it, and llama-server reads past it.
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 
 class MalformedRequest(ValueError):
     """The body is not a JSON object; the message is for the client."""
@@ -51,6 +54,7 @@ def parse(path: str, raw: bytes) -> Generation:
 
     :raises MalformedRequest: the body is no JSON object.
     """
+    raw = raw.removeprefix(_BYTE_ORDER_MARK)
     try:
         fields = json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError:
