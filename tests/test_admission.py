@@ -828,7 +828,11 @@ class FailureTests(AdmissionCase):
         self.router.broken.add("gamma")
         self.turns("alpha", "beta")
         self.assert_failed("gamma")
+        # once can be bad luck, or somebody's unload while it loaded
         self.let_in("alpha").release()
+        self.assert_failed("gamma")
+        self.let_in("alpha").release()
+        self.let_in("beta").release()
         self.router.journal.clear()
         for _ in range(3):
             self.failureResultOf(self.enter("gamma"), ModelFailed)
@@ -836,11 +840,25 @@ class FailureTests(AdmissionCase):
         self.assert_quiet()
         self.pass_time(FAILED_SECONDS)
         self.assert_failed("gamma")
-        self.assertEqual(self.did("unload", "load"), ["unload beta", "load gamma"])
+        self.assertEqual(self.did("unload", "load"), ["unload alpha", "load gamma"])
+
+    def test_a_load_that_succeeds_makes_good_for_one_that_did_not(self) -> None:
+        self.router.broken.add("gamma")
+        self.turns("alpha", "beta")
+        self.assert_failed("gamma")
+        self.router.broken.discard("gamma")
+        self.let_in("gamma").release()
+        self.turns("alpha", "beta")
+        self.router.broken.add("gamma")
+        self.assert_failed("gamma")
+        self.router.broken.discard("gamma")
+        self.turns("alpha", "beta")
+        self.let_in("gamma").release()
 
     def test_then_it_does_not_block_the_queue_either(self) -> None:
         self.router.broken.add("gamma")
         self.turns("alpha", "beta")
+        self.assert_failed("gamma")
         self.assert_failed("gamma")
         held = [self.let_in("alpha"), self.let_in("beta")]
         requests = [self.enter(name) for name in ("delta", "gamma", "delta")]

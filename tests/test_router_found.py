@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from gateway import CLOCK
 from router_gateway import FakeRouterCase, RouterGatewayCase
 
+from slotgate.slots.address import Address
 from slotgate.slots.backend import Mode
 from slotgate.testing import _router_settings as settings
 from slotgate.testing.fake import FakeLlamaServer
@@ -32,6 +33,25 @@ class FoundCase(FakeRouterCase):
     def mode(self) -> Mode:
         """What slotgate takes the server for."""
         return self.gateway._parts.backends["local"].mode
+
+
+class MeanwhileTests(FoundCase):
+    """The router comes up while requests wait that were taken for those of a single server."""
+
+    async def test_they_are_let_in_as_all_others(self) -> None:
+        chat = await self.saved("alpha")
+        self.router.die()
+        await self.missed()
+        self.gateway._parts.backends["local"].lost()
+        slot = self.gateway._parts.pool.at(Address("local", "", 0))
+        await slot._lock.acquire()
+        turn = self.begin(chat.turn())
+        while not slot.waiting:
+            await self.pause(0.01)
+        await self.router.restart()
+        slot._lock.release()
+        self.assert_answered(await turn, "restored")
+        self.assertEqual(self.router.loads, ["alpha", "alpha"])
 
 
 class ChangeTests(FoundCase):

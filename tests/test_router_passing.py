@@ -143,6 +143,23 @@ class PassingTests(FakeRouterCase):
         await caller.heard(b'"status":"unloaded"')
 
 
+class UnloadTests(FakeRouterCase):
+    """Clients that unload models."""
+
+    async def test_one_that_gives_up_on_it_cuts_nobody(self) -> None:
+        held = await self.held("alpha")
+        caller = await self.connect()
+        caller.post("/models/unload", {"model": "alpha"})
+        # it waits until the slot can be saved
+        await self.pause(0.1)
+        await caller.leave()
+        await self.pause(0.1)
+        self.assertEqual(self.router.unloads, [])
+        await held.finish()
+        self.assertEqual(await self.loaded(), {"alpha"})
+        self.assert_answered(await self.chat_with("alpha", "later").turn(), "cold")
+
+
 class LeavingTests(FakeRouterCase):
     """Clients that do not wait any longer."""
 

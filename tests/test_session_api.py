@@ -209,7 +209,7 @@ class ReadingTests(FakeCase):
         self.assertEqual(await self.seen_by_the_server(), [])
 
     async def test_other_paths_are_the_servers(self) -> None:
-        for path in ("/api/tags", "/api/sessionsx", "/api/session", "/api", "/v1/api/sessions"):
+        for path in ("/api/tools", "/api/sessionsx", "/api/session", "/api", "/v1/api/sessions"):
             here, there = await self.get(path), await self.get(path, base=self.llama.url)
             self.assertEqual((here.status, here.body), (there.status, there.body))
         self.assertEqual(len(await self.seen_by_the_server()), 10)

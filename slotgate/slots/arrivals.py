@@ -22,8 +22,8 @@ from slotgate.slots.departures import Departures
 from slotgate.slots.lease import Stopping
 from slotgate.slots.occupancy import Arrival, Occupancy
 
-#: A model that could not be loaded costs no other one its place again for so many seconds:
-#: clients repeat what fails.
+#: A model that could not be loaded twice in a row costs no other one its place again for so many
+#: seconds: clients repeat what fails. Once can be a stroke of bad luck, or somebody's unload.
 FAILED_SECONDS = 10.0
 
 
@@ -54,8 +54,8 @@ class Arrivals:
     _clock: IReactorTime
     _poll_seconds: float
     _load_wait_seconds: float
-    #: The models that could not be loaded: when, and why.
-    _failures: dict[str, tuple[float, str]] = field(factory=dict, init=False)
+    #: The models that could not be loaded: how often in a row, when, and why.
+    _failures: dict[str, tuple[int, float, str]] = field(factory=dict, init=False)
     _stopping: bool = field(default=False, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
@@ -172,8 +172,8 @@ class Arrivals:
             models = [model for model in await self._idle() if model not in saved]
 
     def _check_failures(self, model: str) -> None:
-        when, why = self._failures.get(model, (0.0, ""))
-        if why and self._clock.seconds() - when < FAILED_SECONDS:
+        times, when, why = self._failures.get(model, (0, 0.0, ""))
+        if times > 1 and self._clock.seconds() - when < FAILED_SECONDS:
             raise ModelFailed(why)
 
     async def _idle(self) -> list[str]:
@@ -182,7 +182,9 @@ class Arrivals:
         enough.
         """
         idle: list[str] = []
-        for model in self._occupancy.candidates():
+        found = self._occupancy.candidates()
+        # one that does not answer holds up those who wait, so it is asked last
+        for model in sorted(found, key=lambda one: self._departures.unknown(one.id)):
             sleeps = model.status is Status.SLEEPING
             if sleeps or not await self._departures.at_work(model.id):
                 idle.append(model.id)
@@ -209,6 +211,7 @@ class Arrivals:
 
         while await self._tracker.until(decided, model, self._load_wait_seconds):
             if self._tracker.model(model).status is not Status.UNLOADED or self._stopping:
+                self._failures.pop(model, None)
                 return
             # events of an earlier end can come late; a look is of now
             await self._look()
@@ -218,7 +221,8 @@ class Arrivals:
             if now.failed:
                 code = "" if now.exit_code is None else f" (exit code {now.exit_code})"
                 why = f"model {model!r} failed to load{code}"
-                self._failures[model] = self._clock.seconds(), why
+                times = self._failures.get(model, (0, 0.0, ""))[0] + 1
+                self._failures[model] = times, self._clock.seconds(), why
                 raise ModelFailed(why)
             # it was loaded, and somebody else's request has unloaded it again
             return

@@ -236,6 +236,13 @@ class Backend:
         number = next((slot for slot in ours if str(slot) == name), ours[0])
         return self._pool.at(Address(self.server.name, place.model or "", number))
 
+    async def is_other(self, place: Place) -> bool:
+        """Whether a place of a server with one model turns out to be none: it is a router."""
+        if self.mode is Mode.SINGLE:
+            return False
+        await self.known()
+        return self.is_router and place.model is None
+
     def still(self, place: Place) -> Place:
         """A place found before a wait: none of ours where the server became something else."""
         router = place.address is not None and bool(place.address.model)

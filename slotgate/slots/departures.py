@@ -5,7 +5,7 @@ A model's way out of memory: what is in its slots is saved first.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import cast
+from typing import Any, cast
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredList
@@ -53,6 +53,10 @@ class Departures:
     _unknown: dict[str, float] = field(factory=dict, init=False)
     _stopping: bool = field(default=False, init=False)
     _log: Logger = field(factory=Logger, init=False)
+
+    def unknown(self, model: str) -> bool:
+        """Whether it was not known of a model, when it was asked last, whether it works."""
+        return model in self._unknown
 
     async def at_work(self, model: str) -> bool:
         """
@@ -146,7 +150,7 @@ class Departures:
 
         held = [(slot, Deferred[bool]()) for slot in self._slots_of(model)]
         try:
-            await DeferredList([slot.vacate(gone) for slot, gone in held])
+            await _in_any_case(DeferredList([slot.vacate(gone) for slot, gone in held]))
             if not await unload():
                 return False
             if not await self._tracker.until(over, model, self._patience_seconds):
@@ -159,3 +163,13 @@ class Departures:
             for _, gone in held:
                 gone.callback(unloaded)
             self._tracker.notify()
+
+
+def _in_any_case(work: Deferred[Any]) -> Deferred[None]:
+    """
+    Wait for something that goes on when nobody waits any longer. A cancelled ``DeferredList``
+    cancels what is in it and then fires as if all were well.
+    """
+    waiting: Deferred[None] = Deferred()
+    work.addCallback(lambda _: waiting.callback(None))
+    return waiting

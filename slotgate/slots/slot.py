@@ -331,7 +331,7 @@ class Slot:
                 "{slot}: the model went away, and with it session {session}{what}",
                 slot=self.name,
                 session=content.session.key.shown,
-                what="" if content.saved else ", which was not saved",
+                what="" if worth_saving(content) is None else ", which was not saved",
             )
         self._machine.lose()
         self._switch.lost(server_too=False)

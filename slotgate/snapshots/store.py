@@ -54,7 +54,7 @@ class Snapshots:
     #: The disk keeps at least so many bytes free.
     _min_free_bytes: int = 0
     #: Saves that got no answer: the server may still write their files.
-    _abandoned: dict[SessionKey, Snapshot] = field(factory=dict, init=False)
+    _abandoned: dict[SessionKey, list[Snapshot]] = field(factory=dict, init=False)
     #: Files during whose restore the server went away, once.
     _suspects: set[str] = field(factory=set, init=False)
     _log: Logger = field(factory=Logger, init=False)
@@ -117,13 +117,13 @@ class Snapshots:
         """
         last = 0 if previous is None else previous.generation
         key = session.key
-        abandoned = self._abandoned.get(key)
+        abandoned = self._abandoned.get(key, [])
         if self._folder is None:
             generation = last % 2 + 1
-            if abandoned is not None:
+            if abandoned:
                 raise NoRoom("an earlier save of it got no answer and may still be written")
         else:
-            generation = max(last, abandoned.generation if abandoned else 0) + 1
+            generation = max(last, *(one.generation for one in abandoned), 0) + 1
         now = self._clock.seconds()
         return Snapshot(
             client=key.client or "",
@@ -258,7 +258,7 @@ class Snapshots:
         await self.index.commit(snapshot)
         if previous is not None and previous.server == self.server:
             await self.discard(previous)
-        if (abandoned := self._abandoned.pop(snapshot.key, None)) is not None:
+        for abandoned in self._abandoned.pop(snapshot.key, []):
             await self.discard(abandoned)
         return snapshot
 
@@ -267,7 +267,7 @@ class Snapshots:
         A save got no answer. llama-server carries it out even when nobody waits any longer
         (b11549), so its file may appear at any time; it is never restored.
         """
-        self._abandoned[planned.key] = planned
+        self._abandoned.setdefault(planned.key, []).append(planned)
 
     def nothing_pending(self) -> None:
         """Contact with the server was lost: what it had not written by then it never will."""

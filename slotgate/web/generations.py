@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
@@ -35,6 +35,10 @@ LOOK_AFTER_SECONDS = 0.05
 
 #: Makes what becomes of an answer, of when the request came and when its turn was, in seconds.
 Translate: TypeAlias = Callable[[float, float], Translation | None]
+
+
+class _Misplaced(Exception):
+    """A router was taken for a server with one model."""
 
 
 @define
@@ -82,16 +86,24 @@ class Generations:
         """
         began = self._clock.seconds()
         backend = self._backends[asked.route.server]
-        answer = partial(self._answer, request, asked, translate, began)
-        await with_model(backend, asked.place, answer)
+        try:
+            answer = partial(self._answer, request, asked, translate, began)
+            await with_model(backend, asked.place, answer)
+        except _Misplaced:
+            # what came up at the address meanwhile has many models
+            asked = evolve(asked, place=await backend.found(asked.route, asked.generation.model))
+            answer = partial(self._answer, request, asked, translate, began)
+            await with_model(backend, asked.place, answer)
 
     async def _answer(
         self, request: IRequest, asked: Asked, translate: Translate, began: float, chance: Chance
     ) -> None:
         """
         :raises ModelLost: the model went away, and may be asked for again.
+        :raises _Misplaced: its place turned out to be another one.
         """
-        address = self._backends[asked.route.server].still(asked.place).address
+        backend = self._backends[asked.route.server]
+        address = backend.still(asked.place).address
         if address is None:
             body = body_for(asked.generation, None, asked.model)
             translation = translate(began, self._clock.seconds())
@@ -104,6 +116,16 @@ class Generations:
         if lease.lost and chance.again:
             lease.release(End.UNSENT)
             raise ModelLost(sent=False)
+        if not address.model:
+            try:
+                misplaced = await backend.is_other(asked.place)
+            except BaseException:
+                # CancelledError: the client went away
+                lease.release(End.UNSENT)
+                raise
+            if misplaced:
+                lease.release(End.UNSENT)
+                raise _Misplaced
         course = _Course(asked, lease, began, self._clock.seconds() - began)
         looking = self._clock.callLater(LOOK_AFTER_SECONDS, lease.working)
         try:
