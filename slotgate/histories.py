@@ -90,14 +90,10 @@ def _history_of(fields: Mapping[str, object]) -> History | None:
 
 def _add(digest: hashlib.blake2b, said: object) -> int:
     """Add something to a digest, with its length, so that no two things can run together."""
-    size = 0
-    written = bytearray()
-    for piece in json.JSONEncoder(sort_keys=True).iterencode(said):
-        size += len(piece)
-        written += piece.encode()
+    written = json.dumps(said, sort_keys=True).encode("ascii")
     digest.update(len(written).to_bytes(8, "big"))
     digest.update(written)
-    return size
+    return len(written)
 
 
 def _without_billing(content: object) -> object:
