@@ -13,16 +13,17 @@ import queue
 import socket
 from collections.abc import Callable
 from functools import wraps
+from itertools import pairwise
 from os import PathLike
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 from unittest import mock
 
 import gateway
 from attrs import field, frozen
-from gateway import RealGatewayCase, long_text
+from gateway import GatewayCase, RealGatewayCase, long_text
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 from slotgate.testing import models
 from slotgate.testing.real import RealServerOptions
@@ -65,6 +66,7 @@ _SETTINGS = ("OPENAI_", "ANTHROPIC_", "OLLAMA_", "LITELLM_")
 
 Message = dict[str, Any]
 _Case = TypeVar("_Case")
+_Client = TypeVar("_Client")
 
 
 def in_a_thread(test: Callable[[_Case], None]) -> Callable[[_Case], Deferred[None]]:
@@ -88,7 +90,7 @@ def write_calling_model(path: str | PathLike[str]) -> None:
     read, written = weights["token_embd.weight"], weights["output.weight"]
     # a direction of its own for each letter of the way, which no other letter listens to
     written[:, : len(_INTO_A_CALL) - 1] = 0
-    for step, (before, after) in enumerate(zip(_INTO_A_CALL, _INTO_A_CALL[1:], strict=False)):
+    for step, (before, after) in enumerate(pairwise(_INTO_A_CALL)):
         read[_FIRST_BYTE + before] = 0
         read[_FIRST_BYTE + before, step] = 1000
         written[_FIRST_BYTE + after] = 0
@@ -140,21 +142,10 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-class SdkCase(RealGatewayCase):
-    """A gateway with one model, ``tiny``, and no other."""
+class ClientCase(GatewayCase):
+    """Clients that know nothing but the gateway."""
 
-    options: ClassVar[dict[str, Any]] = {"alias": MODEL, "context": 4096}
-    config = RealGatewayCase.config.replace('model = "*"', f'model = "{MODEL}"')
-
-    async def setUp(self) -> None:  # type: ignore[override]
-        self.patch(gateway, "write_tiny_model", write_calling_model)
-        self._lines: queue.Queue[Line] = queue.Queue()
-        globalLogPublisher.addObserver(self._logged)
-        self.addCleanup(globalLogPublisher.removeObserver, self._logged)
-        self._keep_inside()
-        await super().setUp()
-
-    def _keep_inside(self) -> None:
+    def keep_inside(self) -> None:
         """No settings and no proxy of whoever runs the tests, and no name looked up elsewhere."""
         kept = {
             name: value
@@ -166,6 +157,7 @@ class SdkCase(RealGatewayCase):
         patched = mock.patch.dict(os.environ, kept, clear=True)
         patched.start()
         self.addCleanup(patched.stop)
+        self._clients: dict[str, Any] = {}
         asked: set[str] = set()
         real = socket.getaddrinfo
 
@@ -177,6 +169,31 @@ class SdkCase(RealGatewayCase):
 
         self.patch(socket, "getaddrinfo", getaddrinfo)
         self.addCleanup(lambda: self.assertLessEqual(asked, {"127.0.0.1"}))
+
+    def once(self, make: Callable[..., _Client], **settings: Any) -> _Client:
+        """A client with these settings, made once: each reads all certificates that it trusts."""
+        known = repr(sorted(settings.items()))
+        if known not in self._clients:
+            self._clients[known] = made = make(**settings)
+            self.addCleanup(made.close)  # type: ignore[attr-defined]
+        client: _Client = self._clients[known]
+        return client
+
+
+class SdkCase(ClientCase, RealGatewayCase):
+    """A gateway with one model, ``tiny``, and no other."""
+
+    options: ClassVar[dict[str, Any]] = {"alias": MODEL, "context": 4096}
+    config = RealGatewayCase.config.replace('model = "*"', f'model = "{MODEL}"')
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        self.patch(gateway, "write_tiny_model", write_calling_model)
+        self._lines: queue.Queue[Line] = queue.Queue()
+        logged = cast(ILogObserver, self._logged)
+        globalLogPublisher.addObserver(logged)
+        self.addCleanup(globalLogPublisher.removeObserver, logged)
+        self.keep_inside()
+        await super().setUp()
 
     def _logged(self, event: LogEvent) -> None:
         if event.get("log_namespace") == "slotgate.web.generations" and "cache" in event:

@@ -35,11 +35,8 @@ class Wanted(BaseModel):
 
 class OpenAICase(SdkCase):
     def client(self, key: str = "none", **more: Any) -> openai.OpenAI:
-        client = openai.OpenAI(
-            base_url=f"{self.base}/v1", api_key=key, max_retries=0, timeout=PATIENCE, **more
-        )
-        self.addCleanup(client.close)
-        return client
+        settings = {"base_url": f"{self.base}/v1", "api_key": key, "timeout": PATIENCE, **more}
+        return self.once(openai.OpenAI, max_retries=0, **settings)
 
     def chat(self, messages: list[Any] = HELLO, **more: Any) -> Any:  # type: ignore[override]
         fields = {"model": MODEL, "max_tokens": 8, "temperature": 0, **more}
@@ -86,8 +83,7 @@ class ChatTests(OpenAICase):
 
     @in_a_thread
     def test_a_tool_is_called_and_its_result_goes_back(self) -> None:
-        more = {"tools": [TOOL], "max_tokens": 200}
-        answer = self.chat(**more)
+        answer = self.chat(tools=[TOOL], max_tokens=200)
         self.assertEqual(answer.choices[0].finish_reason, "tool_calls")
         [call] = answer.choices[0].message.tool_calls
         self.assertEqual(call.function.name, "get")
@@ -101,7 +97,10 @@ class ChatTests(OpenAICase):
     @in_a_thread
     def test_a_tool_call_streams(self) -> None:
         with self.client().chat.completions.stream(
-            model=MODEL, messages=HELLO, max_tokens=200, tools=[{**TOOL}]  # type: ignore[list-item]
+            model=MODEL,
+            messages=HELLO,
+            max_tokens=200,
+            tools=[{**TOOL}],  # type: ignore[list-item]
         ) as stream:
             done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
             message = stream.get_final_completion().choices[0].message
@@ -231,8 +230,7 @@ class SessionTests(OpenAICase):
     @in_a_thread
     def test_by_a_header_of_the_client(self) -> None:
         clients = {
-            name: self.client(default_headers={"X-Session-ID": name})
-            for name in ("alps", "baltic")
+            name: self.client(default_headers={"X-Session-ID": name}) for name in ("alps", "baltic")
         }
         self.restored(
             "header:x-session-id", lambda name, messages: self.say(clients[name], messages)
@@ -294,6 +292,7 @@ class EmbeddingTests(EmbeddingCase, OpenAICase):
         floats = self.client().embeddings.create(
             model=MODEL, input="hello", encoding_format="float"
         )
-        for one, other in zip(floats.data[0].embedding, answer.data[0].embedding, strict=True):
-            self.assertAlmostEqual(one, other, 4)
+        vectors = floats.data[0].embedding, answer.data[0].embedding
+        for number, same in zip(*vectors, strict=True):
+            self.assertAlmostEqual(number, same, 4)
         self.assertEqual(floats.usage.prompt_tokens, 1 + len("hello"))
