@@ -29,6 +29,7 @@ from slotgate.web.connections import Connections
 from slotgate.web.forward import Forward
 from slotgate.web.generations import Generations
 from slotgate.web.limits import limited_site
+from slotgate.web.names import Names
 from slotgate.web.ollama import Ollama
 from slotgate.web.origins import Origins
 from slotgate.web.passing import Passing
@@ -98,11 +99,14 @@ def build(
     forward = Forward(upstreams, reactor, settings)
     conversations = Conversations(index, reactor.seconds)
     conversations.recall(known)
-    understanding = Understanding(settings, clients, backends, conversations)
+    names = Names(settings, backends)
+    understanding = Understanding(settings, clients, backends, conversations, names)
     generations = Generations(settings, understanding, pool, backends, forward, reactor)
-    passing = Passing(settings, clients, pool, backends, forward)
+    passing = Passing(settings, clients, pool, backends, names, forward)
     sessions = Sessions(clients, pool, backends, index, Finding(settings, pool, backends, index))
-    ollama = Ollama(settings, clients, backends, pool, understanding, generations, passing, reactor)
+    ollama = Ollama(
+        settings, clients, backends, pool, understanding, generations, passing, names, reactor
+    )
     app = make_app(
         generate=generations.answer,
         slot_call=passing.slot_call,

@@ -324,7 +324,7 @@ def test_the_description_names_everything_but_keys(tmp_path: Path) -> None:
         f"{tmp_path / 'gone'} (there is no such folder now); {checks}; {times}",
         'route 0: "coder" to server big as "org/coder"; slot 2; snapshots from 64 tokens',
         'route 1: "*" to server small; relayed only, nothing is saved',
-        "session from, in order: header x-chat, body chat_id, system prompt, default",
+        "session from, in order: header x-chat, body chat_id, history, system prompt, default",
         "client webui",
         "client root (admin)",
     ]

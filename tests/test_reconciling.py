@@ -33,6 +33,8 @@ class Kept:
         self.path.mkdir()
         self.index = Index(memory_database())
         self.server = Server("local", slot_save_path=self.path)
+        # the first start, with nothing there
+        self.start()
 
     def save(self, session: str, generation: int = 1, server: str = "local") -> Path:
         """A snapshot whose record is right."""
@@ -88,6 +90,16 @@ def test_a_file_that_a_kill_left_behind_goes(kept: Kept) -> None:
     (kept.path / good.name.replace(".1.bin", ".2.bin")).write_bytes(b"half")
     kept.start()
     assert (kept.records(), kept.files()) == ({"A"}, {good.name})
+
+
+def test_another_path_for_once_costs_nothing(kept: Kept, tmp_path: Path) -> None:
+    file = kept.save("A")
+    other = tmp_path / "other"
+    other.mkdir()
+    for _ in range(2):
+        kept.start(evolve(kept.server, slot_save_path=other))
+    kept.start()
+    assert (kept.records(), kept.files()) == ({"A"}, {file.name})
 
 
 def test_files_of_others_stay(kept: Kept, tmp_path: Path) -> None:

@@ -160,12 +160,21 @@ class GenerationTests(OllamaCase, SdkCase):
             told = self.refused(400, client.generate, MODEL, "hello", think=True, **more)
             self.assertEqual(told, f'"{MODEL}" does not support thinking')
             seen = [{"role": "user", "content": "what is it?", "images": [PIXEL]}]
-            told = self.refused(500, client.chat, MODEL, seen, **more)
-            self.assertIn("image input is not supported", told)
+            told = self.refused(400, client.chat, MODEL, seen, **more)
+            self.assertEqual(told, f'"{MODEL}" does not support images')
         self.assertEqual(len(self.ask(think=False).message.content), 8)
 
 
 class ModelTests(OllamaCase, SdkCase):
+    async def test_a_name_of_the_list_is_good_on_every_surface(self) -> None:
+        # Copilot takes it from /api/tags and then chats on /v1
+        name = (await self.get("/api/tags")).json["models"][0]["name"]
+        self.assertTrue(name.endswith(":latest"))
+        body = {"model": name, "messages": HELLO, "max_tokens": 2}
+        for path in ("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens"):
+            answer = await self.post(path, body)
+            self.assertEqual(answer.status, 200, (path, answer.body))
+
     @in_a_thread
     def test_the_models_are_listed(self) -> None:
         listing = self.client().list()

@@ -77,6 +77,8 @@ def _route(number: int, route: Route) -> str:
 def _identity(identity: Identity) -> str:
     steps = [f"header {name}" for name in identity.headers]
     steps += [f"body {name}" for name in identity.body]
+    if identity.history:
+        steps.append("history")
     if identity.system_prompt:
         steps.append("system prompt")
     strict = "; X-Session-ID: 32 hex digits only" if identity.strict_hex else ""

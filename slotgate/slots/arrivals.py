@@ -223,6 +223,9 @@ class Arrivals:
                 why = f"model {model!r} failed to load{code}"
                 times = self._failures.get(model, (0, 0.0, ""))[0] + 1
                 self._failures[model] = times, self._clock.seconds(), why
+                self._log.warn(
+                    "{server}: {why}; llama-server's log says more", server=self._name, why=why
+                )
                 raise ModelFailed(why)
             # it was loaded, and somebody else's request has unloaded it again
             return

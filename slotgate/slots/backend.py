@@ -92,8 +92,12 @@ class Backend:
     def start(self) -> None:
         """Begin: see what the server is, and what the slotgate before us left in its slots."""
         for slot in self._slots():
-            self._pool.at(Address(self.server.name, "", slot)).recall().addErrback(log_failure)
-        self.known().addErrback(log_failure)
+            self._pool.at(Address(self.server.name, "", slot))
+        self.known().addCallback(self._recall_single).addErrback(log_failure)
+
+    def _recall_single(self, _: object) -> None:
+        for slot in self._pool.of_model(self.server.name, ""):
+            slot.recall().addErrback(log_failure)
 
     def stop(self) -> None:
         """Let nobody in any more, and follow nothing."""

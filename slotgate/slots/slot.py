@@ -349,7 +349,10 @@ class Slot:
         async def vacate(content: Content) -> tuple[Content, None]:
             content = await self._save(content, patient=False)
             kept.callback(None)
-            return (Gone() if await gone else content), None
+            if not await gone:
+                return content, None
+            self._switch.lost(server_too=False)
+            return Gone(), None
 
         def failed(failure: Failure) -> None:
             self._surprised(failure)

@@ -37,15 +37,19 @@ async def reconcile(index: Index, servers: Iterable[Server]) -> None:
             _log.warn("can not list {folder}: {error}", folder=str(path), error=error)
             continue
         before = await index.identity_of(str(path))
-        if not found and before not in ("", identity):
+        names = {server.name for server in sharing}
+        recorded = any(snapshot.server in names for snapshot in await index.all())
+        if recorded and (before == "" or (not found and before != identity)):
+            # once its files are missed for good they are a miss each, which costs no other one
             _log.warn(
-                "{folder} is another folder than before and has no snapshot in it; is its disk"
-                " not mounted? The records are kept",
+                "{folder} is another folder than before; is its disk not mounted, or another path"
+                " meant? The records are kept",
                 folder=str(path),
             )
+            await index.saw(str(path), identity if found else "")
             continue
         await index.saw(str(path), identity)
-        whole = await _drop_records(index, folder, {server.name for server in sharing})
+        whole = await _drop_records(index, folder, names)
         if all(server.sweep for server in sharing):
             _sweep(folder, set(found) - whole)
 

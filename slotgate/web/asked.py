@@ -25,6 +25,7 @@ from slotgate.slots.choice import Want
 from slotgate.surfaces.anthropic import normalised
 from slotgate.surfaces.generation import Generation, MalformedRequest, parse
 from slotgate.web.clients import Clients
+from slotgate.web.names import Names
 from slotgate.web.rejected import Rejected
 from slotgate.web.requests import body_of, loads_model
 
@@ -41,6 +42,8 @@ class Asked:
     """A generation request, understood."""
 
     generation: Generation
+    #: The model that is meant.
+    asked: str | None
     route: Route
     #: What the server calls the model.
     model: str | None
@@ -61,6 +64,7 @@ class Understanding:
     _clients: Clients
     _backends: Mapping[str, Backend]
     _conversations: Conversations
+    _names: Names
     _told: set[str] = field(factory=set, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
@@ -92,12 +96,13 @@ class Understanding:
         generation = self._normalised(generation)
         if generation.model is not None and not _MODEL.fullmatch(generation.model):
             raise Rejected(400, "the model is no name of a model")
-        found = route_for(self._settings.config, generation.model)
+        asked = None if generation.model is None else self._names.meant(generation.model)
+        found = route_for(self._settings.config, asked)
         if found is None:
             raise Rejected(404, f"no route serves the model {generation.model!r}")
         route, name = found
         backend = self._backends[route.server]
-        place = await backend.found(route, generation.model, loads=loads_model(request))
+        place = await backend.found(route, asked, loads=loads_model(request))
         if place.model is not None and name != route.model:
             # a wildcard's sessions belong to the model, whatever name the client has for it
             name = place.model
@@ -119,6 +124,7 @@ class Understanding:
             session = Session(key, source, policy_of(route), beginning)
         return Asked(
             generation=generation,
+            asked=asked,
             route=route,
             model=place.name,
             want=Want(

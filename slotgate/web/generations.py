@@ -91,7 +91,7 @@ class Generations:
             await with_model(backend, asked.place, answer)
         except _Misplaced:
             # what came up at the address meanwhile has many models
-            asked = evolve(asked, place=await backend.found(asked.route, asked.generation.model))
+            asked = evolve(asked, place=await backend.found(asked.route, asked.asked))
             answer = partial(self._answer, request, asked, translate, began)
             await with_model(backend, asked.place, answer)
 
@@ -107,8 +107,13 @@ class Generations:
         if address is None:
             body = body_for(asked.generation, None, asked.model)
             translation = translate(began, self._clock.seconds())
-            await self._relay(
+            end = await self._relay(
                 request, asked, body, Verdict.BYPASS, translation, resend=chance.resend
+            )
+            self._log.info(
+                "no slot for it on {route}: bypass, {end}",
+                route=asked.model or asked.route.model,
+                end=end.value,
             )
             return
         with rejections():

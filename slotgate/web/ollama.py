@@ -26,12 +26,12 @@ from slotgate.surfaces.ollama.clocks import Watch
 from slotgate.surfaces.ollama.details import capabilities
 from slotgate.surfaces.ollama.embeddings import Embed
 from slotgate.surfaces.ollama.errors import OllamaError, not_supported
-from slotgate.surfaces.ollama.names import resolved
 from slotgate.surfaces.ollama.translating import AnswerTranslation, WholeTranslation
 from slotgate.surfaces.translation import Translation
 from slotgate.web.asked import Understanding
 from slotgate.web.clients import Clients
 from slotgate.web.generations import Generations
+from slotgate.web.names import Names
 from slotgate.web.passing import Passing
 from slotgate.web.rejected import Rejected
 from slotgate.web.requests import body_of
@@ -66,6 +66,7 @@ class Ollama:
     _understanding: Understanding
     _generations: Generations
     _passing: Passing
+    _names: Names
     _clock: IReactorTime
     _log: Logger = field(factory=Logger, init=False)
 
@@ -112,15 +113,16 @@ class Ollama:
 
     async def _answer(self, request: IRequest, path: str, asked: Asked) -> bytes | None:
         began = self._clock.seconds()
-        name = resolved(asked.model, self._names())
+        name = self._names.meant(asked.model)
         if asked.purpose is not Purpose.GENERATE:
             await self._keep(asked.purpose, name)
             watch = Watch(began, self._clock.seconds(), self._clock.seconds)
             kind = STREAM_TYPE if asked.stream else WHOLE_TYPE
             return _told(request, without_prompt(asked, watch), kind)
+        self._route(name)
         generation = asked.generation(name)
         understood = await self._understanding.about(request, path, generation, asked.fields)
-        if asked.fields.get("think") not in (None, False) or asked.body.get("tools"):
+        if asked.asks_much:
             backend = self._backends[understood.route.server]
             props = await backend.inventory.props(understood.place.model)
             if props:
@@ -165,13 +167,6 @@ class Ollama:
             raise Rejected(404, f"model '{name}' not found")
         return found[0]
 
-    def _names(self) -> set[str]:
-        """Names of models that are known without asking anybody."""
-        names = {route.model for route in self._settings.config.routes}
-        for backend in self._backends.values():
-            names |= backend.tracker.names()
-        return names
-
     async def _embed(self, request: IRequest, path: str) -> bytes | None:
         self._clients.owner(request.requestHeaders)
         with _rejections():
@@ -190,7 +185,7 @@ class Ollama:
         translation = WholeTranslation(
             lambda body: embeddings.answer(asked, watch, body), embeddings.refused
         )
-        name = resolved(asked.model, self._names())
+        name = self._names.meant(asked.model)
         target = embeddings.PATH.encode()
         fields: dict[str, object] = {"input": asked.texts}
         await self._passing.send(request, name, target, fields, translation)

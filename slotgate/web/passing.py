@@ -24,6 +24,7 @@ from slotgate.surfaces.generation import with_fields
 from slotgate.surfaces.translation import Translation
 from slotgate.web.clients import Clients
 from slotgate.web.forward import Forward
+from slotgate.web.names import Names
 from slotgate.web.rejected import Rejected
 from slotgate.web.requests import body_of, loads_model
 from slotgate.web.waiting import Chance, rejections, with_model
@@ -67,6 +68,7 @@ class Passing:
     _clients: Clients
     _pool: SlotPool
     _backends: Mapping[str, Backend]
+    _names: Names
     _forward: Forward
 
     async def answer(self, request: IRequest, path: str) -> bytes | None:
@@ -102,7 +104,8 @@ class Passing:
         translation = translation_of(path)
         query = parse_qsl(request.uri.partition(b"?")[2].decode("latin-1"), True)
         named = fields.get("model") if posts else dict(query).get("model")
-        asked = named if isinstance(named, str) and named else None
+        said = named if isinstance(named, str) and named else None
+        asked = None if said is None else self._names.meant(said)
         config = self._settings.config
         found = route_for(config, asked)
         route = config.routes[0] if found is None else found[0]
@@ -114,9 +117,9 @@ class Passing:
             )
         place = await backend.found(route, asked, loads=loads_model(request))
         target = request.uri
-        if place.name != asked and posts:
+        if place.name != said and posts:
             body = with_fields(body, fields, {"model": place.name})
-        elif place.name != asked:
+        elif place.name != said:
             told = [(name, place.name if name == "model" else value) for name, value in query]
             target = b"%b?%b" % (target.partition(b"?")[0], urlencode(told).encode())
         return _Request(request, target, body, fields, route, backend, place, posts, translation)

@@ -73,6 +73,22 @@ class Asked:
             system_prompt=PATHS[self.path](fields),
         )
 
+    @property
+    def asks_much(self) -> bool:
+        """Whether it wants what not every model can do."""
+        thinks = self.fields.get("think") not in (None, False)
+        return thinks or bool(self.body.get("tools")) or self._shows_images
+
+    @property
+    def _shows_images(self) -> bool:
+        said = self.body.get("messages")
+        return isinstance(said, list) and any(
+            isinstance(part, Mapping) and part.get("type") == "image_url"
+            for message in said
+            if isinstance(message, Mapping) and isinstance(message.get("content"), list)
+            for part in message["content"]
+        )
+
     def check(self, capabilities: Collection[str]) -> None:
         """
         Refuse what the model can not do and llama-server would leave out without a word.
@@ -84,3 +100,5 @@ class Asked:
             raise OllamaError(400, f'"{self.model}" does not support thinking')
         if self.body.get("tools") and "tools" not in capabilities:
             raise OllamaError(400, f'"{self.model}" does not support tools')
+        if self._shows_images and "vision" not in capabilities:
+            raise OllamaError(400, f'"{self.model}" does not support images')

@@ -43,14 +43,6 @@ class Embed:
     dimensions: int = 0
     keep_alive: float | None = None
 
-    def body(self, model: str) -> bytes:
-        """
-        What goes to :data:`PATH`.
-
-        :param model: the name that a route is looked for with (:func:`~.names.resolved`).
-        """
-        return json.dumps({"model": model, "input": self.texts}).encode("ascii")
-
 
 def embed(raw: bytes) -> Embed:
     """
