@@ -8,7 +8,8 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeAlias
 
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
@@ -26,6 +27,10 @@ MOST = 20_000
 SMALL = 0.25
 
 
+#: Client, route, name and a digest.
+_Place: TypeAlias = tuple[str | None, str, str, bytes]
+
+
 @frozen
 class Conversation:
     """What is remembered of a conversation."""
@@ -33,8 +38,12 @@ class Conversation:
     key: SessionKey
     #: The name that its client uses for it, and maybe for others; empty: it has none.
     name: str
-    #: The digest of its last request (:attr:`slotgate.histories.History.tip`).
+    #: The digest of its last request (:attr:`slotgate.histories.History.tip`), the same without
+    #: its system prompt, and those of its first message and of what came before the last one.
     tip: bytes
+    bare: bytes
+    first: bytes
+    before: bytes
     #: How it begins (:attr:`slotgate.histories.History.start`).
     start: bytes
     #: Characters of its last request.
@@ -65,6 +74,10 @@ class Belonging:
     key: SessionKey | None
     #: It begins with all of what the session was last.
     goes_on: bool
+    #: The session that it begins as, where it is a new one.
+    parent: SessionKey | None = None
+    #: To be called when the server has worked on it: what comes next goes on with it.
+    went_on: Callable[[], None] = lambda: None
 
 
 @define(eq=False)
@@ -80,7 +93,9 @@ class Conversations:
     _seconds: Callable[[], float]
     _new_id: Callable[[], str] = _random_id
     _known: OrderedDict[SessionKey, Conversation] = field(factory=OrderedDict, init=False)
-    _by_tip: dict[tuple[str | None, str, str, bytes], SessionKey] = field(factory=dict, init=False)
+    _by_tip: dict[_Place, SessionKey] = field(factory=dict, init=False)
+    _by_bare: dict[_Place, SessionKey] = field(factory=dict, init=False)
+    _by_before: dict[_Place, SessionKey] = field(factory=dict, init=False)
     #: The last request that was beside each session.
     _beside: OrderedDict[SessionKey, bytes] = field(factory=OrderedDict, init=False)
     _log: Logger = field(factory=Logger, init=False)
@@ -98,47 +113,81 @@ class Conversations:
         """
         The session of a request that names none: the one that it goes on with, else a new one.
         """
-        found = self._goes_on_with(client, route, "", history)
+        found, strictly = self._goes_on_with(client, route, "", history)
+        parent = None if found else self._parent(client, route, "", history)
         key = found or SessionKey(client, route, f"chat-{self._new_id()}")
-        self._went_on(key, "", history)
-        return Belonging(key, found is not None)
+        return Belonging(key, strictly, parent, partial(self._went_on, key, "", history))
 
-    def named(self, key: SessionKey, history: History) -> Belonging:
+    def named(self, key: SessionKey, history: History, *, shared: bool = False) -> Belonging:
         """
         The session of a request that names one.
 
         One name can stand for several conversations: titles and summaries of a chat, the
-        sub-agents of an agent. What does not go on with the session, has another system prompt
-        and is small beside it must not take its place; if that goes on, it is a session of its
-        own.
+        sub-agents of an agent. What does not go on with the session and has another system prompt
+        must not take its place: where it is small it is beside it, and if that goes on, or it is
+        not small, it is a session of its own.
+
+        :param shared: the name may be that of an application, so that what begins with another
+            message is another conversation.
         """
-        found = self._goes_on_with(key.client, key.route, key.id, history)
+        name = key.id
+        found, strictly = self._goes_on_with(key.client, key.route, name, history)
         known = self._known.get(key)
-        if found is None and known is not None and _beside(history, known):
-            before = self._beside.pop(key, None)
-            if before is None or not history.extends(before):
-                self._beside[key] = history.tip
-                while len(self._beside) > MOST:
-                    self._beside.popitem(last=False)
-                return Belonging(None, False)
-            key, name = evolve(key, id=f"{key.id}~{self._new_id()}"), key.id
-            self._went_on(key, name, history)
-            return Belonging(key, False)
-        self._went_on(found or key, key.id, history)
-        return Belonging(found or key, found is not None)
+        parent = None
+        if found is None and known is not None:
+            if _beside(history, known):
+                before = self._beside.pop(key, None)
+                if before is None or not history.extends(before):
+                    self._note_beside(key, history)
+                    return Belonging(None, False)
+                found = evolve(key, id=f"{name}~{self._new_id()}")
+            elif _another(history, known) or (shared and history.digests[0] != known.first):
+                parent = self._parent(key.client, key.route, name, history)
+                found = evolve(key, id=f"{name}~{self._new_id()}")
+        key = found or key
+        return Belonging(key, strictly, parent, partial(self._went_on, key, name, history))
+
+    def _note_beside(self, key: SessionKey, history: History) -> None:
+        self._beside[key] = history.tip
+        while len(self._beside) > MOST:
+            self._beside.popitem(last=False)
 
     def _goes_on_with(
         self, client: str | None, route: str, name: str, history: History
-    ) -> SessionKey | None:
+    ) -> tuple[SessionKey | None, bool]:
+        """The conversation that is the beginning of it, and whether its system prompt is, too."""
         for digest in reversed(history.digests):
             key = self._by_tip.get((client, route, name, digest))
+            if key is not None:
+                return key, True
+        # a system prompt can have the time of day in it. Two messages are no chance any more
+        for digest in reversed(history.bare[1:]):
+            key = self._by_bare.get((client, route, name, digest))
+            if key is not None and history.bare[0] == self._known[key].first:
+                return key, False
+        return None, False
+
+    def _parent(
+        self, client: str | None, route: str, name: str, history: History
+    ) -> SessionKey | None:
+        """The conversation that shares all but the last message of its last request."""
+        for digest in reversed(history.digests[:-1]):
+            key = self._by_before.get((client, route, name, digest))
             if key is not None:
                 return key
         return None
 
     def _went_on(self, key: SessionKey, name: str, history: History) -> None:
         conversation = Conversation(
-            key, name, history.tip, history.start, history.size, self._seconds()
+            key=key,
+            name=name,
+            tip=history.tip,
+            bare=history.bare[-1],
+            first=history.bare[0],
+            before=history.digests[-2] if len(history.digests) > 1 else b"",
+            start=history.start,
+            size=history.size,
+            used=self._seconds(),
         )
         if gone := self._keep(conversation):
             self._write(self._remembering.forget_conversations(gone))
@@ -155,7 +204,8 @@ class Conversations:
         """Keep a conversation as it is now; which ones had to go for it."""
         self._drop(conversation.key)
         self._known[conversation.key] = conversation
-        self._by_tip[_place(conversation)] = conversation.key
+        for places, digest in self._places(conversation):
+            places[_place(conversation, digest)] = conversation.key
         gone = []
         while len(self._known) > MOST:
             key = next(iter(self._known))
@@ -165,16 +215,27 @@ class Conversations:
 
     def _drop(self, key: SessionKey) -> None:
         before = self._known.pop(key, None)
-        if before is not None and self._by_tip.get(_place(before)) == key:
-            del self._by_tip[_place(before)]
+        if before is None:
+            return
+        for places, digest in self._places(before):
+            if places.get(_place(before, digest)) == key:
+                del places[_place(before, digest)]
+
+    def _places(self, one: Conversation) -> list[tuple[dict[_Place, SessionKey], bytes]]:
+        found = [(self._by_tip, one.tip), (self._by_bare, one.bare)]
+        return [*found, (self._by_before, one.before)] if one.before else found
 
 
 def _beside(history: History, known: Conversation) -> bool:
-    """Whether a request that does not go on with a session is something else than its next one."""
-    same_kind = history.start == known.start != b""
-    return not same_kind and history.size < SMALL * known.size
+    """Whether a request that does not go on with a session is something small beside it."""
+    return history.start != known.start and history.size < SMALL * known.size
 
 
-def _place(conversation: Conversation) -> tuple[str | None, str, str, bytes]:
+def _another(history: History, known: Conversation) -> bool:
+    """Whether it is another conversation: with another system prompt and another first message."""
+    return history.start != known.start and history.bare[0] != known.first
+
+
+def _place(conversation: Conversation, digest: bytes) -> _Place:
     key = conversation.key
-    return key.client, key.route, conversation.name, conversation.tip
+    return key.client, key.route, conversation.name, digest

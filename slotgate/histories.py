@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
@@ -23,7 +23,17 @@ _PASSING = frozenset(
 )
 
 
-_BILLING = re.compile(r"(x-anthropic-billing-header:.*?\bcch=)[^;\s]+")
+#: At the beginning of a line, and within it: a text of megabytes is looked through once.
+_BILLING = re.compile(
+    r"^(x-anthropic-billing-header:[^\n]{0,200}?\bcch=)[^;\s]{1,64}", re.MULTILINE
+)
+
+#: What models think aloud, which clients cut from older answers.
+_THOUGHTS = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
+_THINKING = ("thinking", "redacted_thinking", "reasoning")
+
+#: Of more messages or parts no history is made: no client has so many, and it takes long.
+MOST_MESSAGES = 20_000
 
 
 @frozen
@@ -32,6 +42,8 @@ class History:
 
     #: After each message that is not of the system prompt.
     digests: tuple[bytes, ...]
+    #: The same as if there were no system prompt and no tools.
+    bare: tuple[bytes, ...]
     #: The digest of tools and system prompt; empty where there are none.
     start: bytes
     #: Characters of all of it.
@@ -71,28 +83,41 @@ def _history_of(fields: Mapping[str, object]) -> History | None:
         messages = [{"role": "user", "content": messages}]
     if not isinstance(messages, list) or not messages:
         return None
+    if _parts_of(messages) > MOST_MESSAGES:
+        return None
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    bare = hashlib.blake2b(digest_size=DIGEST_BYTES)
     size = 0
     begins = [fields.get(part) for part in ("tools", "instructions", "system")]
     for part in begins:
-        size += _add(digest, _without_billing(_content(part)))
+        size += _add(_without_billing(_content(part)), digest)
     start = digest.digest() if any(begins) else b""
     digests: list[bytes] = []
+    bares: list[bytes] = []
     for message in messages:
-        size += _add(digest, _message(message))
         role = message.get("role") if isinstance(message, Mapping) else None
         if not digests and role in ("system", "developer"):
+            size += _add(_message(message), digest)
             start = digest.digest()
         else:
+            size += _add(_message(message), digest, bare)
             digests.append(digest.digest())
-    return History(tuple(digests), start, size) if digests else None
+            bares.append(bare.digest())
+    return History(tuple(digests), tuple(bares), start, size) if digests else None
 
 
-def _add(digest: hashlib.blake2b, said: object) -> int:
-    """Add something to a digest, with its length, so that no two things can run together."""
+def _parts_of(messages: Sequence[object]) -> int:
+    """How many messages and parts of messages there are."""
+    contents = [one.get("content") for one in messages if isinstance(one, Mapping)]
+    return len(messages) + sum(len(one) for one in contents if isinstance(one, list))
+
+
+def _add(said: object, *digests: hashlib.blake2b) -> int:
+    """Add something to digests, with its length, so that no two things can run together."""
     written = json.dumps(said, sort_keys=True).encode("ascii")
-    digest.update(len(written).to_bytes(8, "big"))
-    digest.update(written)
+    for digest in digests:
+        digest.update(len(written).to_bytes(8, "big"))
+        digest.update(written)
     return len(written)
 
 
@@ -109,8 +134,12 @@ def _message(message: object) -> object:
         for name, value in message.items()
         if name not in _PASSING and value not in (None, [], "")
     }
+    if kept.get("type") == "message":
+        del kept["type"]
     if "content" in kept:
         kept["content"] = _content(kept["content"])
+    if kept.get("role") == "assistant" and isinstance(kept.get("content"), str):
+        kept["content"] = _THOUGHTS.sub("", kept["content"])
     if "tool_calls" in kept:
         kept["tool_calls"] = _calls(kept["tool_calls"])
     if "arguments" in kept:
@@ -122,7 +151,11 @@ def _content(content: object) -> object:
     """A text, or what is in the parts; parts that are all text are one text."""
     if not isinstance(content, list):
         return content
-    parts = [_part(part) for part in content]
+    parts = [
+        _part(part)
+        for part in content
+        if not (isinstance(part, Mapping) and part.get("type") in _THINKING)
+    ]
     if all(isinstance(part, str) for part in parts):
         return "".join(str(part) for part in parts)
     return parts

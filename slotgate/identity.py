@@ -73,6 +73,10 @@ class Identified:
 
 NOBODY = Identified(None, "none")
 
+#: Sources of an id that can be an application's: OpenAI's own advice is one for all requests that
+#: begin alike.
+SHARED = ("body:prompt_cache_key", "body:promptCacheKey")
+
 #: Sources of an id that no client gave: several conversations can have it.
 UNNAMED = ("system", "default")
 

@@ -49,9 +49,10 @@ class UnnamedTests(ConversationsCase):
     """Clients that name nothing."""
 
     def session(self, *texts: str, client: str | None = None, route: str = "*") -> str:
-        key = self.known.unnamed(client, route, self.history(*texts)).key
-        assert key is not None
-        return key.id
+        found = self.known.unnamed(client, route, self.history(*texts))
+        assert found.key is not None
+        found.went_on()
+        return found.key.id
 
     def test_chats_over_one_system_prompt_stay_apart_and_go_on(self) -> None:
         a, b = self.session("Alps?"), self.session("Baltic?")
@@ -74,6 +75,29 @@ class UnnamedTests(ConversationsCase):
         self.assertNotEqual(fork, a)
         self.assertEqual(self.session("Alps?", "High.", "How high?", "Very.", "So?"), a)
         self.assertEqual(self.session("Alps?", "High.", "Who lives there?", "I.", "So?"), fork)
+
+    def test_a_fork_begins_as_what_it_came_from(self) -> None:
+        a = self.session("Alps?", "High.", "How high?")
+        found = self.known.unnamed(None, "*", self.history("Alps?", "High.", "Who lives there?"))
+        self.assertEqual(found.parent, SessionKey(None, "*", a))
+        self.assertFalse(found.goes_on)
+
+    def test_what_the_server_never_worked_on_changes_nothing(self) -> None:
+        a = self.session("Alps?")
+        self.known.unnamed(None, "*", self.history("Alps?", "High.", "Refused?"))
+        self.assertEqual(self.session("Alps?", "High.", "In other words?"), a)
+
+    def test_the_time_of_day_in_the_system_prompt_does_not_part_it(self) -> None:
+        def at(time: str, *texts: str) -> conversations.Belonging:
+            found = self.known.unnamed(None, "*", self.history(*texts, system=f"It is {time}."))
+            found.went_on()
+            return found
+
+        second = at("12:01", "Alps?", "High.", "How high?")
+        third = at("12:02", "Alps?", "High.", "How high?", "Very.", "So?")
+        self.assertEqual((third.key, third.goes_on), (second.key, False))
+        # but two chats that only begin alike are two
+        self.assertNotEqual(at("12:03", "Hi").key, at("12:04", "Hi").key)
 
     def test_clients_and_routes_do_not_meet(self) -> None:
         sessions = {
@@ -102,9 +126,10 @@ class NamedTests(ConversationsCase):
 
     KEY = SessionKey(None, "*", "chat-7")
 
-    def session(self, *texts: str, system: str = "Be brief.") -> str | None:
-        key = self.known.named(self.KEY, self.history(*texts, system=system)).key
-        return None if key is None else key.id
+    def session(self, *texts: str, system: str = "Be brief.", shared: bool = False) -> str | None:
+        found = self.known.named(self.KEY, self.history(*texts, system=system), shared=shared)
+        found.went_on()
+        return None if found.key is None else found.key.id
 
     def test_a_conversation_keeps_its_name(self) -> None:
         self.assertEqual(self.session(LONG), "chat-7")
@@ -129,9 +154,22 @@ class NamedTests(ConversationsCase):
         self.session(LONG, LONG, LONG)
         self.assertEqual(self.session("In short: all is well."), "chat-7")
 
-    def test_what_is_as_long_takes_its_place(self) -> None:
+    def test_what_is_as_long_and_another_conversation_has_its_own_name(self) -> None:
         self.session(LONG)
-        self.assertEqual(self.session(LONG.replace("word", "text"), system="Other."), "chat-7")
+        other = self.session(LONG.replace("word", "text"), system="Other.")
+        self.assertNotIn(other, (None, "chat-7"))
+        self.assertEqual(self.session(LONG, "Yes.", "And?"), "chat-7")
+
+    def test_an_edited_last_question_stays_under_its_name(self) -> None:
+        self.session(LONG, "Yes.", "And?")
+        self.assertEqual(self.session(LONG, "Yes.", "Or?"), "chat-7")
+
+    def test_a_name_of_an_application_stands_for_several_conversations(self) -> None:
+        first = self.session("Alps?", shared=True)
+        second = self.session("Baltic?", shared=True)
+        self.assertNotEqual(first, second)
+        self.assertEqual(self.session("Alps?", "High.", "How?", shared=True), first)
+        self.assertEqual(self.session("Baltic?", "Flat.", "How?", shared=True), second)
 
     def test_it_is_remembered_over_a_restart(self) -> None:
         self.session(LONG)

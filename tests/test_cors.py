@@ -101,7 +101,7 @@ class SomePages(FakeGatewayCase):
 
     async def test_every_other_page_can_read_nothing(self) -> None:
         for origin in (ELSEWHERE, f"{PAGE}:444", PAGE.upper(), f"{PAGE}.evil.example", "null"):
-            answer = await self.post(CHAT, HELLO, self.page(origin))
+            answer = await self.request("GET", "/health", self.page(origin))
             self.assertEqual((answer.status, cors_of(answer)), (200, {"vary": "Origin"}))
 
     async def test_caches_learn_that_answers_differ_also_where_no_page_asks(self) -> None:

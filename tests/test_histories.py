@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slotgate.histories import History, history_of
+from slotgate.histories import MOST_MESSAGES, History, history_of
 
 
 def said(role: str, content: object, **more: object) -> dict[str, object]:
@@ -73,6 +73,18 @@ def test_an_older_answer_that_was_edited_makes_another_conversation() -> None:
             said("user", "Hi"),
         ),
         (said("assistant", "Hi", reasoning_content="Hm."), said("assistant", "Hi")),
+        (said("assistant", "<think>Hm.</think>\n\nHi"), said("assistant", "Hi")),
+        (
+            said(
+                "assistant",
+                [
+                    {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+                    {"type": "text", "text": "Hi"},
+                ],
+            ),
+            said("assistant", "Hi"),
+        ),
+        (said("user", "Hi", type="message"), said("user", "Hi")),
         (said("assistant", "Hi", tool_calls=[], refusal=None), said("assistant", "Hi")),
         (
             said(
@@ -136,6 +148,22 @@ def test_where_nobody_said_anything_there_is_no_conversation(fields: Any) -> Non
 def test_a_conversation_that_begins_with_nothing_has_no_start() -> None:
     assert history(ASKED).start == b""
     assert history(SYSTEM, ASKED).start == history(SYSTEM, AND).start != b""
+
+
+def test_what_claude_code_writes_anew_each_time_is_left_out() -> None:
+    def billed(cch: str) -> History:
+        line = f"x-anthropic-billing-header: cc_version=2.1; cch={cch};"
+        return history(ASKED, system=[{"type": "text", "text": line + "\nBe brief."}])
+
+    assert billed("1f00a").tip == billed("9bb21").tip
+
+
+def test_no_request_takes_long() -> None:
+    # each took seconds, or hours with a few megabytes
+    assert history(ASKED, system="x-anthropic-billing-header:" * 40_000).size > 1_000_000
+    assert history_of({"messages": [{}] * (MOST_MESSAGES + 1)}) is None
+    parts = [{"type": "text", "text": ""}] * MOST_MESSAGES
+    assert history_of({"messages": [said("user", parts)]}) is None
 
 
 def test_it_is_quick() -> None:

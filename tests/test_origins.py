@@ -363,3 +363,27 @@ class Beyond(SynchronousTestCase):
             IPv6Address("TCP", "::ffff:127.0.0.1", 80),
         ):
             self.assertIn(b"HTTP/1.1 403 ", self.answer(near))
+
+
+class PageTests(FakeGatewayCase):
+    """Pages of other origins that only want something done."""
+
+    async def post_from(self, origin: str) -> int:
+        headers = {"Origin": origin, "Content-Type": "text/plain"}
+        answer = await self.request("POST", "/slots/0?action=erase", headers, b"{}")
+        return answer.status
+
+    async def test_a_page_from_anywhere_does_nothing(self) -> None:
+        for origin in ("https://evil.example", "http://evil.example:11434", "null", "https://"):
+            self.assertEqual(await self.post_from(origin), 403, origin)
+        self.assertEqual(self.llama.control_calls, [])
+
+    async def test_pages_of_this_machine_and_other_programs_do(self) -> None:
+        for origin in (
+            "http://localhost:8000",
+            "http://127.0.0.1:3000",
+            "http://webui.local",
+            "vscode-webview://abc",
+            "app://obsidian.md",
+        ):
+            self.assertEqual(await self.post_from(origin), 200, origin)

@@ -56,6 +56,23 @@ class UnnamedTests(RealGatewayCase):
         ids = {answer.headers["x-slotgate-session"] for answer in (first, second, third)}
         self.assertEqual(len(ids), 1)
 
+    async def test_a_fork_starts_from_what_it_shares(self) -> None:
+        chat, other = self.begin("alps"), self.begin("baltic")
+        await self.say(chat)
+        chat.append({"role": "user", "content": "And?"})
+        first = await self.say(chat)
+        await self.say(other)
+        edited = [*chat[:-2], {"role": "user", "content": "Or?"}]
+        fork = await self.say(edited)
+        self.assertEqual(fork.cache, "forked")
+        self.assertLess(fork.share_read, 0.1)
+        ids = {answer.headers["x-slotgate-session"] for answer in (first, fork)}
+        self.assertEqual(len(ids), 2)
+        chat.append({"role": "user", "content": "So?"})
+        again = await self.say(chat)
+        self.assertEqual(again.headers["x-slotgate-session"], first.headers["x-slotgate-session"])
+        self.assertLess(again.share_read, 0.1)
+
 
 class BesideTests(RealGatewayCase):
     """Titles and the like, under the session's own name."""

@@ -24,6 +24,8 @@ class Want:
     client: str | None = None
     #: Clients have keys of their own and must not read each other's tokens.
     isolated: bool = False
+    #: The session that a new one begins as.
+    parent: Session | None = None
     #: What the slot holds, or the session's snapshot, is not how this request begins, and the
     #: server may have kept others' prompts in its own memory: it looks there for a better start
     #: whenever a prompt shares little with a slot that is not empty (``--cache-ram``, b11549).

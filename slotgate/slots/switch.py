@@ -70,12 +70,19 @@ class Switch:
         known = None
         if session is not None and not want.anew:
             known = await self._snapshots.find(session.key)
+        if known is None and want.parent is not None and not want.anew:
+            if isinstance(content, Holding) and content.session.key == want.parent.key:
+                # the server reuses of it what the new one shares
+                lease.verdict = Verdict.FORKED
+            else:
+                session = want.parent
+                known = await self._snapshots.find(session.key)
         if not (worth_saving(content) or known or must_erase(content, want)):
             return status, content
         if status is not None and status.busy:
             status = await self._view.idle()
             content = self.checked(content, status)
-        if not lease.released and not mine:
+        if not lease.released:
             content = await self.keep(content, [session.key] if session else [])
         if lease.released:
             return status, content
@@ -85,7 +92,9 @@ class Switch:
             if snapshot is not None:
                 content = await self._restore(session, snapshot)
             if snapshot is not None and isinstance(content, Holding):
-                lease.verdict, lease.restored = Verdict.RESTORED, snapshot
+                forked = session is want.parent
+                lease.verdict = Verdict.FORKED if forked else Verdict.RESTORED
+                lease.restored = snapshot
         if must_erase(content, want):
             await self._changing()
             await self._control.erase(self._slot_id)

@@ -199,7 +199,7 @@ class Index:
 
         def write(cursor: sqlite3.Cursor) -> None:
             cursor.execute(
-                "INSERT OR REPLACE INTO conversations VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO conversations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*_identity(conversation.key), *astuple(conversation, recurse=False)[1:]),
             )
 

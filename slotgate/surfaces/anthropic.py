@@ -25,7 +25,7 @@ def system(fields: Mapping[str, object]) -> str:
 
 
 #: A line of Claude Code's before 2.1.181, another one in each request; the part that changes.
-_BILLING = re.compile(rb"(x-anthropic-billing-header:[^\"\\\n]*?\bcch=)[^;\"\\\s]+")
+_BILLING = re.compile(rb'(["\n]x-anthropic-billing-header:[^"\\\n]{0,200}?\bcch=)[^;"\\\s]{1,64}')
 
 
 def normalised(raw: bytes) -> bytes:
@@ -77,7 +77,11 @@ class _ErrorEvents:
     def end(self, why: str = "") -> bytes:
         """As :class:`Rewriting` says."""
         rest, self._rest = self._rest, b""
-        return self._line(rest)
+        if not why:
+            return self._line(rest)
+        # what is left of a line is no event any more
+        told = reshaped(self._path, 502, f"the server's answer broke off: {why}".encode())
+        return b"\n\nevent: error\ndata: " + told + b"\n\n"
 
     def _line(self, line: bytes) -> bytes:
         name, _, data = line.partition(b":")

@@ -5,7 +5,7 @@ What a generation request asks for: by whom, on which route, in which session.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from attrs import define, field, frozen
 from twisted.logger import Logger
@@ -15,7 +15,7 @@ from slotgate import prompts
 from slotgate.config import Route
 from slotgate.conversations import Belonging, Conversations
 from slotgate.histories import history_of
-from slotgate.identity import NOBODY, UNNAMED, Identified, identify
+from slotgate.identity import NOBODY, SHARED, UNNAMED, Identified, identify
 from slotgate.reloading import Settings
 from slotgate.routes import policy_of, route_for
 from slotgate.sessions import Session, SessionKey
@@ -54,6 +54,8 @@ class Asked:
     source: str
     #: Why the request is none of a conversation, though its client names one; empty: it is.
     side: str
+    #: To be called when the server has worked on it.
+    went_on: Callable[[], None]
 
 
 @define
@@ -83,13 +85,20 @@ class Understanding:
         return await self.about(request, path, generation, generation.fields)
 
     async def about(
-        self, request: IRequest, path: str, generation: Generation, fields: Mapping[str, object]
+        self,
+        request: IRequest,
+        path: str,
+        generation: Generation,
+        fields: Mapping[str, object],
+        *,
+        converses: bool = True,
     ) -> Asked:
         """
         What a request asks for that was read already.
 
         :param path: as the client asked.
         :param fields: what the client sent, before anything was translated.
+        :param converses: its messages are a conversation.
         :raises Rejected: without a valid key, or for a model that no route serves.
         """
         owner = self._clients.owner(request.requestHeaders)
@@ -111,17 +120,18 @@ class Understanding:
         if route.cache:
             identified = self._identify(request, fields, generation.system_prompt)
         side = side_request(request.requestHeaders, path, fields)
-        key, source, goes_on = None, identified.source, False
+        source, belonging = identified.source, Belonging(None, goes_on=False)
         if identified.id is not None and not side:
             named = SessionKey(client, name, identified.id)
-            belonging, source = self._conversation(named, source, generation)
-            key, goes_on = belonging.key, belonging.goes_on
-            side = "" if key else "beside its session"
+            belonging, source = self._conversation(named, source, generation, converses)
+            side = "" if belonging.key else "beside its session"
         isolated = self._clients.are_several
-        session = None
-        if key is not None:
+        policy, session, parent = policy_of(route), None, None
+        if belonging.key is not None:
             beginning = prompts.beginning(generation.fields)
-            session = Session(key, source, policy_of(route), beginning)
+            session = Session(belonging.key, source, policy, beginning)
+            if belonging.parent is not None:
+                parent = Session(belonging.parent, source, policy, beginning)
         return Asked(
             generation=generation,
             asked=asked,
@@ -131,11 +141,13 @@ class Understanding:
                 session,
                 client,
                 isolated=isolated,
-                anew=isolated and not goes_on and backend.keeps_prompts(place.model),
+                parent=parent,
+                anew=isolated and not belonging.goes_on and backend.keeps_prompts(place.model),
             ),
             place=place,
             source=source,
             side=side,
+            went_on=belonging.went_on,
         )
 
     def _normalised(self, generation: Generation) -> Generation:
@@ -145,7 +157,7 @@ class Understanding:
         return parse(generation.path, normalised(generation.raw))
 
     def _conversation(
-        self, named: SessionKey, source: str, generation: Generation
+        self, named: SessionKey, source: str, generation: Generation, converses: bool
     ) -> tuple[Belonging, str]:
         """
         The conversation that a request belongs to, and where its id came from.
@@ -153,13 +165,15 @@ class Understanding:
         :param named: what its client calls it, or what stands in for that.
         """
         identity = self._settings.config.identity
-        history = history_of(generation.fields) if identity.history else None
+        wanted = identity.history and converses
+        history = history_of(generation.fields) if wanted else None
         if history is None:
             # without a conversation there is nothing to tell by whether it goes on
-            return Belonging(named, goes_on=True), source
+            return Belonging(named, goes_on=False), source
         if source in UNNAMED:
             return self._conversations.unnamed(named.client, named.route, history), "history"
-        return self._conversations.named(named, history), source
+        shared = source in SHARED
+        return self._conversations.named(named, history, shared=shared), source
 
     def _identify(
         self, request: IRequest, fields: Mapping[str, object], system_prompt: str

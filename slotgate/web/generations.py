@@ -166,6 +166,8 @@ class Generations:
                     end = End.CUT
         finally:
             course.lease.release(end, usage)
+        if end in (End.COMPLETE, End.CUT):
+            course.asked.went_on()
         self._log.info(
             "{session} ({source}{side}) on {route}: {cache}, {end};"
             " {read} tokens read, {reused} reused, {generated} generated;"

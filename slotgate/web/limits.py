@@ -119,6 +119,7 @@ class LimitedRequest(Request):
         """Whether this was answered as what a browser sends for another page."""
         try:
             origins.check_host(self.host, self.requestHeaders)
+            origins.check_origin(self.method, self.requestHeaders)
             told = origins.preflight(self.method, self.requestHeaders)
         except Rejected as error:
             _log.info("refused {client}: {error}", client=self.client, error=error.message)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from attrs import define, field, frozen
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
@@ -39,6 +41,9 @@ from slotgate.web.waiting import Chance, with_model
 
 #: A handler answers with a body, or has written it already.
 Answer = Coroutine[Any, Any, bytes | None]
+
+#: How long a list waits for a server, in seconds: others may have models too.
+LIST_SECONDS = 2.0
 
 _PLAIN = "text/plain; charset=utf-8"
 _PATTERN = frozenset("*?[")
@@ -121,10 +126,12 @@ class Ollama:
             return _told(request, without_prompt(asked, watch), kind)
         self._route(name)
         generation = asked.generation(name)
-        understood = await self._understanding.about(request, path, generation, asked.fields)
+        understood = await self._understanding.about(
+            request, path, generation, asked.fields, converses=asked.chats
+        )
         if asked.asks_much:
             backend = self._backends[understood.route.server]
-            props = await backend.inventory.props(understood.place.model)
+            props = await self._props_of(_Model({}, backend, understood.place.model))
             if props:
                 # else it is not loaded, and nobody knows
                 asked.check(capabilities({}, props))
@@ -144,7 +151,10 @@ class Ollama:
         route = self._route(name)
         backend = self._backends[route.server]
         place = await backend.found(route, name)
-        if backend.is_router and place.model is None:
+        if not backend.is_router:
+            # it has its model, or it is not there
+            await self._found(name)
+        elif place.model is None:
             raise Rejected(404, f"model '{name}' not found")
         if purpose is Purpose.LOAD:
 
@@ -193,12 +203,12 @@ class Ollama:
 
     async def _tags(self, request: IRequest, path: str) -> bytes:
         self._clients.owner(request.requestHeaders)
-        known = await self._models()
+        known, _ = await self._models()
         return _told(request, models.tags(_listing(known), await self._props(known)))
 
     async def _ps(self, request: IRequest, path: str) -> bytes:
         self._clients.owner(request.requestHeaders)
-        known = await self._models()
+        known, _ = await self._models()
         now = self._clock.seconds()
         return _told(request, models.ps(_listing(known), now, await self._props(known)))
 
@@ -206,22 +216,19 @@ class Ollama:
         self._clients.owner(request.requestHeaders)
         with _rejections():
             asked = models.shown(body_of(request))
-            known = await self._models()
-            name = models.found(asked, _listing(known))
-            model = known[name]
-            props = await model.backend.inventory.props(model.id)
+            name, model = await self._found(asked)
+            props = await self._props_of(model)
             return _told(request, models.show(asked, name, model.told, props))
 
     async def _pull(self, request: IRequest, path: str) -> bytes:
         self._clients.owner(request.requestHeaders)
         with _rejections():
             pull = pulls.pull(body_of(request))
-            known = await self._models()
             try:
-                name = models.found(pull.model, _listing(known))
+                name, model = await self._found(pull.model)
             except OllamaError:
                 raise pull.missing() from None
-            body = pull.done(name, models.size_of(known[name].told))
+            body = pull.done(name, models.size_of(model.told))
             return _told(request, body, STREAM_TYPE if pull.stream else WHOLE_TYPE)
 
     async def _version(self, request: IRequest, path: str) -> bytes:
@@ -233,21 +240,63 @@ class Ollama:
         error = not_supported(path)
         raise Rejected(error.status, error.message)
 
-    async def _models(self) -> Mapping[str, _Model]:
-        """The models of all servers that answer, by the names that clients may use."""
+    async def _models(self) -> tuple[Mapping[str, _Model], set[str]]:
+        """
+        The models of all servers that answer, by the names that clients may use; and the names of
+        the servers that do not.
+        """
+        backends = list(self._backends.values())
+        listings = await gatherResults(
+            [Deferred.fromCoroutine(self._listed(backend)) for backend in backends]
+        )
         known: dict[str, _Model] = {}
-        for backend in self._backends.values():
-            await backend.known()
-            try:
-                listing = models.listed(await backend.inventory.models())
-            except ControlError as error:
-                self._log.debug("{server}: {error}", server=backend.server.name, error=error)
+        silent = set()
+        for backend, listing in zip(backends, listings, strict=True):
+            if listing is None:
+                silent.add(backend.server.name)
                 continue
             for name, told in listing.items():
                 model = _Model(told, backend, name if backend.is_router else None)
                 for served in self._names_of(name, backend):
                     known.setdefault(served, model)
-        return known
+        return known, silent
+
+    async def _listed(self, backend: Backend) -> Mapping[str, Mapping[str, object]] | None:
+        """What a server tells; ``None``: nothing, in the time that a list may take."""
+
+        async def listed() -> Mapping[str, Mapping[str, object]]:
+            await backend.known()
+            return models.listed(await backend.inventory.models())
+
+        asking = Deferred.fromCoroutine(listed())
+        asking.addTimeout(LIST_SECONDS, self._clock)
+        try:
+            return await asking
+        except (ControlError, DeferredTimeout) as error:
+            self._log.debug("{server}: {error}", server=backend.server.name, error=error)
+            return None
+
+    async def _found(self, asked: str) -> tuple[str, _Model]:
+        """
+        A model by the name that a client has for it; behind a wildcard a server's only model has
+        any.
+
+        :raises OllamaError: there is none.
+        :raises Rejected: its server does not answer.
+        """
+        known, silent = await self._models()
+        try:
+            name = models.found(asked, _listing(known))
+            return name, known[name]
+        except OllamaError:
+            route = self._route(self._names.meant(asked))
+            if route.server in silent:
+                raise Rejected(502, f"server {route.server!r} does not answer") from None
+            backend = self._backends[route.server]
+            only = [(name, one) for name, one in known.items() if one.backend is backend]
+            if backend.is_router or not only:
+                raise
+            return only[0]
 
     def _names_of(self, name: str, backend: Backend) -> Iterator[str]:
         """What clients may call a model: routes of its own, and its name where a route has it."""
@@ -262,12 +311,24 @@ class Ollama:
             yield name
 
     async def _props(self, known: Mapping[str, _Model]) -> dict[str, Mapping[str, object]]:
-        """The properties of the models that are in memory."""
-        props = {}
-        for name, model in known.items():
-            if model.id is None or model.backend.tracker.model(model.id).status.running:
-                props[name] = await model.backend.inventory.props(model.id)
-        return props
+        """The properties of the models that are in memory, as far as their servers tell in time."""
+        loaded = {
+            name: model
+            for name, model in known.items()
+            if model.id is None or model.backend.tracker.model(model.id).status.running
+        }
+        told = await gatherResults(
+            [Deferred.fromCoroutine(self._props_of(model)) for model in loaded.values()]
+        )
+        return dict(zip(loaded, told, strict=True))
+
+    async def _props_of(self, model: _Model) -> Mapping[str, object]:
+        asking = Deferred.fromCoroutine(model.backend.inventory.props(model.id))
+        asking.addTimeout(LIST_SECONDS, self._clock)
+        try:
+            return await asking
+        except DeferredTimeout:
+            return {}
 
 
 def _listing(known: Mapping[str, _Model]) -> dict[str, Mapping[str, object]]:

@@ -30,6 +30,9 @@ _METHODS = "GET, HEAD, POST, DELETE"
 _EXPOSED = "Retry-After, X-Slotgate-Session, X-Slotgate-Source, X-Slotgate-Cache"
 _MOST_SHOWN = 100
 
+#: Methods that change nothing.
+_HARMLESS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+
 
 @frozen
 class Origins:
@@ -56,6 +59,27 @@ class Origins:
                 f"the host {shown!r} is no name of this machine; "
                 "if it should be, add it to hosts in [gateway]",
             )
+
+    def check_origin(self, method: bytes, headers: Headers) -> None:
+        """
+        Refuse what a page from anywhere sends: it can not read the answer, but a POST is carried
+        out without asking anybody. Programs send no ``Origin``, or one of a scheme of their own.
+
+        :raises Rejected: with 403.
+        """
+        if method in _HARMLESS or not headers.hasHeader(b"origin"):
+            return
+        allowed = self._settings.config.gateway.cors_origins
+        origin = _origin(headers)
+        scheme, _, rest = origin.lower().partition("://")
+        if "*" in allowed or origin in allowed or (rest and scheme not in ("http", "https")):
+            return
+        said = [host.decode("latin-1").lower() for host in headers.getRawHeaders(b"host", [])]
+        host = host_of(rest) if rest else None
+        own = rest in said or (bool(host) and is_this_machine(host or ""))
+        if not own:
+            shown = origin[:_MOST_SHOWN]
+            raise Rejected(403, f"the origin {shown!r} is not in cors_origins of [gateway]")
 
     def cors(self, headers: Headers) -> Mapping[str, str]:
         """
