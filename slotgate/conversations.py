@@ -123,9 +123,9 @@ class Conversations:
         The session of a request that names one.
 
         One name can stand for several conversations: titles and summaries of a chat, the
-        sub-agents of an agent. What does not go on with the session and has another system prompt
-        must not take its place: where it is small it is beside it, and if that goes on, or it is
-        not small, it is a session of its own.
+        sub-agents of an agent. What does not go on with the session must not take its place where
+        it is small: it is beside it, and a session of its own if that goes on. Neither may what
+        has another system prompt and begins otherwise.
 
         :param shared: the name may be that of an application, so that what begins with another
             message is another conversation.
@@ -228,7 +228,7 @@ class Conversations:
 
 def _beside(history: History, known: Conversation) -> bool:
     """Whether a request that does not go on with a session is something small beside it."""
-    return history.start != known.start and history.size < SMALL * known.size
+    return history.size < SMALL * known.size
 
 
 def _another(history: History, known: Conversation) -> bool:

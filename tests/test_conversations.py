@@ -150,9 +150,21 @@ class NamedTests(ConversationsCase):
         self.assertEqual(self.session(*third, system="You search."), again)
         self.assertEqual(self.session(LONG, "Yes.", "And?"), "chat-7")
 
-    def test_a_conversation_that_was_made_shorter_goes_on_under_its_name(self) -> None:
+    def test_a_conversation_that_was_made_shorter_goes_on_as_one_of_its_own(self) -> None:
         self.session(LONG, LONG, LONG)
-        self.assertEqual(self.session("In short: all is well."), "chat-7")
+        # it could be a title for it
+        self.assertIsNone(self.session("In short: all is well."))
+        short = self.session("In short: all is well.", "Good.", "And?")
+        self.assertNotIn(short, (None, "chat-7"))
+        self.assertEqual(self.session("In short: all is well.", "Good.", "And?", "A.", "B"), short)
+
+    def test_what_is_beside_it_may_have_its_system_prompt_or_none_at_all(self) -> None:
+        for system in ("Be brief.", ""):
+            self.session(LONG, "Yes.", LONG, system=system)
+            self.assertIsNone(self.session("Find a title.", system=system))
+            self.assertEqual(
+                self.session(LONG, "Yes.", LONG, "Yes.", "So?", system=system), "chat-7"
+            )
 
     def test_what_is_as_long_and_another_conversation_has_its_own_name(self) -> None:
         self.session(LONG)
