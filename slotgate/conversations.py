@@ -22,6 +22,11 @@ from slotgate.sessions import SessionKey
 #: So many conversations are remembered; about 400 bytes each.
 MOST = 20_000
 
+#: After so many new conversations in a row that begin with one system prompt, and none of which
+#: goes on, the next ones are taken for single questions: a program that asks many must not wait
+#: for a file to be written between any two.
+QUESTIONS = 4
+
 #: A request that does not go on with its session is beside it when it has less than this part of
 #: its characters.
 SMALL = 0.25
@@ -76,6 +81,8 @@ class Belonging:
     goes_on: bool
     #: The session that it begins as, where it is a new one.
     parent: SessionKey | None = None
+    #: It is one of many single questions.
+    passing: bool = False
     #: To be called when the server has worked on it: what comes next goes on with it.
     went_on: Callable[[], None] = lambda: None
 
@@ -96,6 +103,10 @@ class Conversations:
     _by_tip: dict[_Place, SessionKey] = field(factory=dict, init=False)
     _by_bare: dict[_Place, SessionKey] = field(factory=dict, init=False)
     _by_before: dict[_Place, SessionKey] = field(factory=dict, init=False)
+    #: How many conversations of a client, a route and a system prompt began since one went on.
+    _questions: OrderedDict[tuple[str | None, str, bytes], int] = field(
+        factory=OrderedDict, init=False
+    )
     #: The last request that was beside each session.
     _beside: OrderedDict[SessionKey, bytes] = field(factory=OrderedDict, init=False)
     _log: Logger = field(factory=Logger, init=False)
@@ -114,9 +125,20 @@ class Conversations:
         The session of a request that names none: the one that it goes on with, else a new one.
         """
         found, strictly = self._goes_on_with(client, route, "", history)
+        kind = client, route, history.start
+        asked = 0 if found else self._questions.pop(kind, 0) + 1
+        self._questions[kind] = asked
+        while len(self._questions) > MOST:
+            self._questions.popitem(last=False)
         parent = None if found else self._parent(client, route, "", history)
         key = found or SessionKey(client, route, f"chat-{self._new_id()}")
-        return Belonging(key, strictly, parent, partial(self._went_on, key, "", history))
+        return Belonging(
+            key=key,
+            goes_on=strictly,
+            parent=parent,
+            passing=asked > QUESTIONS,
+            went_on=partial(self._went_on, key, "", history),
+        )
 
     def named(self, key: SessionKey, history: History, *, shared: bool = False) -> Belonging:
         """
@@ -145,7 +167,8 @@ class Conversations:
                 parent = self._parent(key.client, key.route, name, history)
                 found = evolve(key, id=f"{name}~{self._new_id()}")
         key = found or key
-        return Belonging(key, strictly, parent, partial(self._went_on, key, name, history))
+        went_on = partial(self._went_on, key, name, history)
+        return Belonging(key, strictly, parent, went_on=went_on)
 
     def _note_beside(self, key: SessionKey, history: History) -> None:
         self._beside[key] = history.tip

@@ -99,6 +99,18 @@ class UnnamedTests(ConversationsCase):
         # but two chats that only begin alike are two
         self.assertNotEqual(at("12:03", "Hi").key, at("12:04", "Hi").key)
 
+    def test_many_questions_that_nobody_asks_on_from_are_not_worth_keeping(self) -> None:
+        def ask(*texts: str) -> bool:
+            found = self.known.unnamed(None, "*", self.history(*texts))
+            found.went_on()
+            return found.passing
+
+        asked = [ask(f"What is {number}?") for number in range(7)]
+        self.assertEqual(asked, [False] * 4 + [True] * 3)
+        # until somebody does
+        self.assertFalse(ask("What is 6?", "Six.", "And then?"))
+        self.assertFalse(ask("What is 7?"))
+
     def test_clients_and_routes_do_not_meet(self) -> None:
         sessions = {
             self.session("Alps?", client=client, route=route)

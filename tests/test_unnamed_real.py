@@ -73,6 +73,15 @@ class UnnamedTests(RealGatewayCase):
         self.assertEqual(again.headers["x-slotgate-session"], first.headers["x-slotgate-session"])
         self.assertLess(again.share_read, 0.1)
 
+    async def test_a_program_that_asks_many_questions_does_not_fill_the_disk(self) -> None:
+        for number in range(10):
+            answer = await self.say(self.begin(f"q{number}"))
+            self.assertEqual(answer.cache, "cold")
+            if number:
+                # the system prompt was there
+                self.assertLess(answer.share_read, 0.5)
+        self.assertLessEqual(len(list(self.slots.iterdir())), 4)
+
 
 class BesideTests(RealGatewayCase):
     """Titles and the like, under the session's own name."""

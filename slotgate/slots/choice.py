@@ -91,7 +91,7 @@ def mark_of(status: SlotStatus) -> Mark | None:
 
 def worth_saving(content: Content) -> Holding | None:
     """The session to save before the slot is used for another one."""
-    if not isinstance(content, Holding) or content.saved:
+    if not isinstance(content, Holding) or content.saved or content.session.policy.passing:
         return None
     if content.mark is not None and content.mark.tokens < content.session.policy.min_tokens:
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
@@ -129,7 +129,8 @@ class Understanding:
         policy, session, parent = policy_of(route), None, None
         if belonging.key is not None:
             beginning = prompts.beginning(generation.fields)
-            session = Session(belonging.key, source, policy, beginning)
+            kept = evolve(policy, passing=belonging.passing)
+            session = Session(belonging.key, source, kept, beginning)
             if belonging.parent is not None:
                 parent = Session(belonging.parent, source, policy, beginning)
         return Asked(
