@@ -8,8 +8,8 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from attrs import define, frozen
-from twisted.internet.defer import Deferred, fail
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.python.failure import Failure
 
@@ -50,6 +50,8 @@ class Parts:
     pool: SlotPool
     backends: Mapping[str, Backend]
     forward: Forward
+    #: Fires when the index is at rest.
+    settled: Callable[[], Deferred[None]]
     connections: Connections
 
 
@@ -63,13 +65,32 @@ class _Bounded:
     _database: Transactions
     _reactor: Any
     _away_until: float = 0.0
+    _running: int = 0
+    _waiting: list[Deferred[None]] = field(factory=list)
 
     def runInteraction(self, interaction: Callable[..., _T], *args: object) -> Deferred[_T]:
         """As :class:`Transactions` says."""
         if self._reactor.seconds() < self._away_until:
             return fail(IndexAway())
+        self._running += 1
         done = self._database.runInteraction(interaction, *args)
-        return done.addTimeout(DISK_SECONDS, self._reactor).addErrback(self._away)
+        done.addTimeout(DISK_SECONDS, self._reactor).addErrback(self._away)
+        return done.addBoth(self._ended)
+
+    def _ended(self, result: _T) -> _T:
+        self._running -= 1
+        if not self._running:
+            waiting, self._waiting = self._waiting, []
+            for deferred in waiting:
+                deferred.callback(None)
+        return result
+
+    def settled(self) -> Deferred[None]:
+        """A Deferred that fires when nothing is read or written; some is that nobody waits for."""
+        if not self._running:
+            return succeed(None)
+        self._waiting.append(Deferred(self._waiting.remove))
+        return self._waiting[-1]
 
     def _away(self, failure: Failure) -> Failure:
         if failure.check(sqlite3.OperationalError, DeferredTimeout):
@@ -93,7 +114,8 @@ def build(
     """
     config = settings.config
     upstreams = {name: Upstream(reactor, server) for name, server in config.servers.items()}
-    index = Index(_Bounded(database, reactor))
+    bounded = _Bounded(database, reactor)
+    index = Index(bounded)
     pool, backends = serve(settings, reactor, upstreams, secret, index)
     clients = Clients(settings)
     forward = Forward(upstreams, reactor, settings)
@@ -117,4 +139,4 @@ def build(
     )
     max_body = int(config.gateway.max_body_mib * 1024 * 1024)
     site = limited_site(app.resource(), reactor, max_body, Origins(settings))
-    return Parts(upstreams, pool, backends, forward, Connections(site))
+    return Parts(upstreams, pool, backends, forward, bounded.settled, Connections(site))

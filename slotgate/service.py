@@ -21,6 +21,7 @@ from slotgate.building import build
 from slotgate.config import Config
 from slotgate.conversations import Conversation
 from slotgate.reloading import Settings, merged
+from slotgate.servers import DISK_SECONDS
 from slotgate.slots.idle import IdleSaver
 from slotgate.snapshots.database import connect, opened
 from slotgate.snapshots.index import Index
@@ -192,6 +193,7 @@ class GatewayService(Service):
         finally:
             for upstream in self._parts.upstreams.values():
                 await upstream.close()
+            await self._within(DISK_SECONDS, self._parts.settled())
             self._database.close()
             self._folder.close()
 

@@ -43,6 +43,9 @@ min_free_gib = 0.0
 model = "*"
 server = "local"
 save_idle_seconds = 0.3
+[identity]
+# a name is a session here, whatever is said in it: this is about slots
+history = false
 """
 #: No request of these takes a second; in seconds.
 PATIENCE = 30.0

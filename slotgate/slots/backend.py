@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -82,7 +82,8 @@ class Backend:
     _slots: Callable[[], Collection[int]]
     mode: Mode = field(default=Mode.UNKNOWN, init=False)
     _router: RouterProps = field(default=RouterProps(0, True), init=False)
-    _looking: bool = field(default=False, init=False)
+    #: Runs while it is being found out what the server is.
+    _looking: Deferred[None] | None = field(default=None, init=False)
     _stopped: bool = field(default=False, init=False)
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
     #: What was told already.
@@ -96,12 +97,16 @@ class Backend:
         self.known().addCallback(self._recall_single).addErrback(log_failure)
 
     def _recall_single(self, _: object) -> None:
+        if self._stopped:
+            return
         for slot in self._pool.of_model(self.server.name, ""):
             slot.recall().addErrback(log_failure)
 
     def stop(self) -> None:
         """Let nobody in any more, and follow nothing."""
         self._stopped = True
+        if self._looking is not None:
+            self._looking.cancel()
         self.admissions.stop()
         if self._following.running:
             self._following.stopService()
@@ -140,13 +145,23 @@ class Backend:
             return succeed(None)
         waiting: Deferred[None] = Deferred(self._waiting.remove)
         self._waiting.append(waiting)
-        if not self._looking:
-            self._looking = True
-            Deferred.fromCoroutine(self._look()).addErrback(self._surprised)
+        if self._looking is None:
+            looking = Deferred.fromCoroutine(self._look())
+            if not looking.called:
+                self._looking = looking
+            looking.addBoth(self._looked)
         return waiting
 
+    def _looked(self, result: object) -> None:
+        self._looking = None
+        waiting, self._waiting = self._waiting, []
+        for deferred in waiting:
+            deferred.callback(None)
+        if isinstance(result, Failure) and not result.check(CancelledError):
+            self._log.failure("{server}: what it is is not known", result, server=self.server.name)
+
     async def _look(self) -> None:
-        """Never cancelled: several may wait for it."""
+        """Cancelled only when we stop: several may wait for it."""
         try:
             router = await self._control.router()
             if router is None:
@@ -157,14 +172,6 @@ class Backend:
             self._log.debug(
                 "{server}: what it is is not known: {error}", server=self.server.name, error=error
             )
-        finally:
-            self._looking = False
-            waiting, self._waiting = self._waiting, []
-            for deferred in waiting:
-                deferred.callback(None)
-
-    def _surprised(self, failure: Failure) -> None:
-        self._log.failure("{server}: what it is is not known", failure, server=self.server.name)
 
     def _found_single(self) -> None:
         self.mode = Mode.SINGLE
