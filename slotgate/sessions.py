@@ -41,14 +41,14 @@ class Policy:
 
     #: Smaller caches are not worth a file.
     min_tokens: int = 0
-    #: Nothing of it is worth one: it is one of many questions that nobody asks on from.
-    passing: bool = False
     #: A slot without requests for so many seconds is saved; 0: only when it is needed.
     idle_seconds: float = 0.0
     #: At most so many snapshots of the route; 0: no limit.
     max_files: int = 0
     #: At most so many bytes of snapshots of the route; 0: no limit.
     max_bytes: int = 0
+    #: Nothing of it is worth a file: it is one of many questions that nobody asks on from.
+    passing: bool = False
 
 
 @frozen

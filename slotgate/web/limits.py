@@ -134,7 +134,8 @@ class LimitedRequest(Request):
         return True
 
     def _cors(self) -> Mapping[str, str]:
-        origins: Origins | None = self.channel.site.origins
+        # no channel: the client has gone, and what is written goes nowhere
+        origins: Origins | None = None if self.channel is None else self.channel.site.origins
         return {} if origins is None else origins.cors(self.requestHeaders)
 
     def _refuse(self) -> None:

@@ -4,12 +4,12 @@ The Ollama surface: llama-server has none of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -38,6 +38,8 @@ from slotgate.web.passing import Passing
 from slotgate.web.rejected import Rejected
 from slotgate.web.requests import body_of
 from slotgate.web.waiting import Chance, with_model
+
+_T = TypeVar("_T")
 
 #: A handler answers with a body, or has written it already.
 Answer = Coroutine[Any, Any, bytes | None]
@@ -246,9 +248,7 @@ class Ollama:
         the servers that do not.
         """
         backends = list(self._backends.values())
-        listings = await gatherResults(
-            [Deferred.fromCoroutine(self._listed(backend)) for backend in backends]
-        )
+        listings = await _together(self._listed(backend) for backend in backends)
         known: dict[str, _Model] = {}
         silent = set()
         for backend, listing in zip(backends, listings, strict=True):
@@ -317,9 +317,7 @@ class Ollama:
             for name, model in known.items()
             if model.id is None or model.backend.tracker.model(model.id).status.running
         }
-        told = await gatherResults(
-            [Deferred.fromCoroutine(self._props_of(model)) for model in loaded.values()]
-        )
+        told = await _together(self._props_of(model) for model in loaded.values())
         return dict(zip(loaded, told, strict=True))
 
     async def _props_of(self, model: _Model) -> Mapping[str, object]:
@@ -329,6 +327,21 @@ class Ollama:
             return await asking
         except DeferredTimeout:
             return {}
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """
+    The results of coroutines that run side by side.
+
+    :raises CancelledError: nobody waits any longer; ``gatherResults`` alone would wrap it up.
+    """
+    running = [Deferred.fromCoroutine(one) for one in work]
+    try:
+        results: list[_T] = await gatherResults(running, consumeErrors=True)
+    except FirstError as error:
+        error.subFailure.raiseException()
+        raise
+    return results
 
 
 def _listing(known: Mapping[str, _Model]) -> dict[str, Mapping[str, object]]:
