@@ -65,6 +65,7 @@ class RoundsTests(RealRouterCase):
             saved.append(victim)
             await self.save([victim])
             self._occupancy.leaving.discard(victim)
+            self._occupancy.promised.discard(victim)
             return True
 
         with patch.object(Departures, "make_room", saved_only):
