@@ -124,7 +124,7 @@ def build(
     names = Names(settings, backends)
     understanding = Understanding(settings, clients, backends, conversations, names)
     generations = Generations(settings, understanding, pool, backends, forward, reactor)
-    passing = Passing(settings, clients, pool, backends, names, forward)
+    passing = Passing(settings, clients, backends, names, forward)
     sessions = Sessions(clients, pool, backends, index, Finding(settings, pool, backends, index))
     ollama = Ollama(
         settings, clients, backends, pool, understanding, generations, passing, names, reactor

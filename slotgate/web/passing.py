@@ -12,12 +12,11 @@ from urllib.parse import parse_qsl, urlencode
 from attrs import define, evolve, frozen
 from twisted.web.iweb import IRequest
 
-from slotgate.config import Client, Route
+from slotgate.config import Client
 from slotgate.reloading import Settings
 from slotgate.routes import route_for
 from slotgate.slots.backend import Backend, Place
 from slotgate.slots.choice import End, Want
-from slotgate.slots.pool import SlotPool
 from slotgate.snapshots.names import OURS
 from slotgate.surfaces.anthropic import translation_of
 from slotgate.surfaces.generation import with_fields
@@ -50,8 +49,6 @@ class _Request:
     #: Both as they go to the server.
     target: bytes
     body: bytes
-    fields: Mapping[str, object]
-    route: Route
     backend: Backend
     place: Place
     #: It is work, and not only a look, which a model's sleep is not to be disturbed by.
@@ -66,7 +63,6 @@ class Passing:
 
     _settings: Settings
     _clients: Clients
-    _pool: SlotPool
     _backends: Mapping[str, Backend]
     _names: Names
     _forward: Forward
@@ -112,9 +108,7 @@ class Passing:
         backend = self._backends[route.server]
         if asked is None or path in _ROUTERS_OWN:
             place = Place(None)
-            return _Request(
-                request, request.uri, body, fields, route, backend, place, False, translation
-            )
+            return _Request(request, request.uri, body, backend, place, False, translation)
         place = await backend.found(route, asked, loads=loads_model(request))
         target = request.uri
         if place.name != said and posts:
@@ -122,7 +116,7 @@ class Passing:
         elif place.name != said:
             told = [(name, place.name if name == "model" else value) for name, value in query]
             target = b"%b?%b" % (target.partition(b"?")[0], urlencode(told).encode())
-        return _Request(request, target, body, fields, route, backend, place, posts, translation)
+        return _Request(request, target, body, backend, place, posts, translation)
 
     async def send(
         self,
@@ -145,9 +139,7 @@ class Passing:
         backend = self._backends[found[0].server]
         place = await backend.found(found[0], model)
         body = json.dumps({**fields, "model": place.name}).encode()
-        passing = _Request(
-            request, target, body, fields, found[0], backend, place, True, translation
-        )
+        passing = _Request(request, target, body, backend, place, True, translation)
         await with_model(backend, place, partial(self._relay, passing))
 
     async def _relay(self, passing: _Request, chance: Chance = _ONCE) -> None:
