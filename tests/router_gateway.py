@@ -108,7 +108,7 @@ class RouterGatewayCase(GatewayCase):
         while self.gateway._parts.backends["local"].admissions.waiting != count:
             await self.pause(0.01)
 
-    async def long_answer(self, model: str, session: str, tokens: int = 1200) -> Caller:
+    async def long_answer(self, model: str, session: str, tokens: int) -> Caller:
         """A stream that is being written."""
         caller = await self.connect()
         body = {

@@ -21,6 +21,9 @@ from slotgate.slots.departures import Departures
 pytestmark = pytest.mark.router
 
 ROUNDS = 5
+#: Tokens of an answer that outlasts several turns and the load of a model: 1,200 tokens take a
+#: tiny model about a second, and such turns nearly as long.
+LONG = 4000
 
 
 class RoundsTests(RealRouterCase):
@@ -87,10 +90,12 @@ class BusyTests(RealRouterCase):
 
     async def test_the_idle_model_makes_room_and_the_busy_one_answers_to_its_end(self) -> None:
         beta, gamma = self.chat_with("beta"), self.chat_with("gamma")
-        story = await self.long_answer("alpha", "story")
+        # an answer that ends before gamma has its own would make alpha the one used longest ago
+        story = await self.long_answer("alpha", "story", tokens=LONG)
         await beta.turn()
         # beta was used last, and alpha works
         self.assertEqual((await gamma.turn()).status, 200)
+        self.assertNotIn(b"data: [DONE]", story.received)
         self.assertEqual(await self.loaded(), {"alpha", "gamma"})
         await story.heard(b"data: [DONE]")
         self.assertEqual(self.of_story(story)["choices"][0]["finish_reason"], "length")
@@ -103,7 +108,7 @@ class BusyTests(RealRouterCase):
         await alpha.turn()
         await gamma.turn()
         first = Story(self, alpha)
-        second = Story(self, gamma, tokens=2500)
+        second = Story(self, gamma, tokens=LONG)
         await first.begun()
         await second.begun()
         beta = Deferred.fromCoroutine(self.chat_with("beta").turn())
@@ -122,14 +127,15 @@ class BusyTests(RealRouterCase):
     async def test_a_model_that_works_for_somebody_else_is_not_unloaded(self) -> None:
         await self.chat_with("beta").turn()
         # past slotgate
-        body = {"model": "alpha", "prompt": "tell", "n_predict": 1500, "ignore_eos": True}
+        body = {"model": "alpha", "prompt": "tell", "n_predict": LONG, "ignore_eos": True}
         stranger = Deferred.fromCoroutine(self.post("/completion", body, base=self.url))
         while not (await self.get("/slots?model=alpha", self.url)).json[0]["is_processing"]:
             await self.pause(0.01)
         await self.chat_with("gamma").turn()
+        self.assertFalse(stranger.called)
         self.assertEqual(await self.loaded(), {"alpha", "gamma"})
         answer = await stranger
-        self.assertEqual((answer.status, answer.json["tokens_predicted"]), (200, 1500))
+        self.assertEqual((answer.status, answer.json["tokens_predicted"]), (200, LONG))
 
 
 class Story:
@@ -204,7 +210,7 @@ class BehindOurBackTests(RealRouterCase):
 
     async def test_a_process_that_is_killed_before_its_answer(self) -> None:
         chat = await self.gone()
-        body = {"model": "alpha", "prompt": "tell", "n_predict": 3000, "ignore_eos": True}
+        body = {"model": "alpha", "prompt": "tell", "n_predict": LONG, "ignore_eos": True}
         asked = Deferred.fromCoroutine(self.post("/completion", body, {"X-Session-ID": "other"}))
         while not (await self.get("/slots?model=alpha", self.url)).json[0]["is_processing"]:
             await self.pause(0.01)
@@ -212,7 +218,7 @@ class BehindOurBackTests(RealRouterCase):
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         answer = await asked
-        self.assertEqual((answer.status, answer.json["tokens_predicted"]), (200, 3000))
+        self.assertEqual((answer.status, answer.json["tokens_predicted"]), (200, LONG))
         await self.returns(chat)
 
     async def test_an_unload_by_hand(self) -> None:
