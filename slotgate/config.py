@@ -167,6 +167,33 @@ class Gateway:
 
 
 @frozen
+class PromptHistory:
+    """
+    What is remembered of the last prompts, to tell how the next one differs
+    (``[prompt_history]``).
+    """
+
+    #: Of so many sessions, those used last; 0: of none, and prompts are not compared.
+    sessions: int = 500
+    #: At most so much memory for all of them, in MiB.
+    mib: float = 32.0
+    #: Keep the texts too, so that they can be read side by side. Without it only digests and
+    #: lengths are kept.
+    keep_prompts: bool = False
+
+
+@frozen
+class Logging:
+    """What goes into the log, and how (``[logging]``)."""
+
+    #: Lines for people, or one JSON object a line.
+    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warn", "error", "critical"] = "info"
+    #: Levels of namespaces and what is below them: ``{"slotgate.slots": "debug"}``.
+    levels: Mapping[str, str] = field(factory=dict)
+
+
+@frozen
 class Config:
     """The whole configuration."""
 
@@ -175,6 +202,8 @@ class Config:
     routes: tuple[Route, ...]
     identity: Identity
     clients: tuple[Client, ...] = ()
+    prompt_history: PromptHistory = PromptHistory()
+    logging: Logging = Logging()
 
 
 class ConfigError(ValueError):

@@ -53,6 +53,9 @@ def merged(running: Config, read: Config) -> tuple[Config, list[str], list[str]]
     if running.identity != read.identity:
         merged = evolve(merged, identity=read.identity)
         changed.append("identity")
+    for section in ("prompt_history", "logging"):
+        if getattr(running, section) != getattr(read, section):
+            stays.append(section)
     if running.clients != read.clients:
         if bool(running.clients) == bool(read.clients):
             merged = evolve(merged, clients=read.clients)

@@ -14,7 +14,17 @@ import pytest
 from slotgate._config.loading import parse_config
 from slotgate._config.settings import ALTERNATIVES, HIDDEN, VARIABLES, Scope
 from slotgate._config.toml import Structurer
-from slotgate.config import Client, ConfigError, Gateway, Identity, Route, Router, Server
+from slotgate.config import (
+    Client,
+    ConfigError,
+    Gateway,
+    Identity,
+    Logging,
+    PromptHistory,
+    Route,
+    Router,
+    Server,
+)
 
 DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
 STRUCTURER = Structurer(Scope(Path("/"), {}).readers(lambda value: value), ALTERNATIVES, HIDDEN)
@@ -26,6 +36,8 @@ HEADINGS = {
     "`[[routes]]`": Route,
     "`[identity]`": Identity,
     "`[[clients]]`": Client,
+    "`[prompt_history]`": PromptHistory,
+    "`[logging]`": Logging,
 }
 
 
@@ -50,7 +62,7 @@ def test_the_documented_defaults_are_the_real_ones(heading: str) -> None:
     rows = documented(heading)
     readers = Scope(Path("/"), {}).readers(lambda value: value)[cls]
     for field in attrs.fields(cls):
-        if field.name in HIDDEN.get(cls, ()) or field.name in ("state_dir", "router"):
+        if field.name in HIDDEN.get(cls, ()) or field.name in ("state_dir", "router", "levels"):
             continue
         several = field.name in ALTERNATIVES
         key = ALTERNATIVES[field.name][0] if several else field.name

@@ -14,7 +14,18 @@ import attrs
 from slotgate._config import toml as _toml
 from slotgate._config.settings import ALTERNATIVES, HIDDEN, VARIABLES, Scope, Variable
 from slotgate._config.toml import Place, Structurer, Wrong, dotted, guess, kind, one_line, shown
-from slotgate.config import Client, Config, ConfigError, Gateway, Identity, Route, Router, Server
+from slotgate.config import (
+    Client,
+    Config,
+    ConfigError,
+    Gateway,
+    Identity,
+    Logging,
+    PromptHistory,
+    Route,
+    Router,
+    Server,
+)
 
 T = TypeVar("T")
 
@@ -103,10 +114,20 @@ class _Loading:
         routes = self._list("routes", Route)
         identity = self._structurer.structure(Identity, document["identity"], ("identity",))
         clients = self._list("clients", Client)
+        prompt_history = self._structurer.structure(
+            PromptHistory, document["prompt_history"], ("prompt_history",)
+        )
+        logging = self._structurer.structure(Logging, document["logging"], ("logging",))
         if not routes and document["routes"] == []:
             self._wrong(("routes",), "there is no route: add [[routes]]")
         self._refuse_twins(routes, clients)
-        if self._lines() or gateway is None or identity is None:
+        if (
+            self._lines()
+            or gateway is None
+            or identity is None
+            or prompt_history is None
+            or logging is None
+        ):
             raise _refused(self._lines())
         found = [server for server in servers.values() if server is not None]
         return Config(
@@ -115,6 +136,8 @@ class _Loading:
             routes=tuple(route for _, route in routes),
             identity=identity,
             clients=tuple(client for _, client in clients),
+            prompt_history=prompt_history,
+            logging=logging,
         )
 
     def _wrong(self, place: Place, message: str) -> None:
@@ -225,7 +248,7 @@ class _Loading:
 
 def _complete(document: dict[str, Any], scope: Scope) -> None:
     """Put in what a file without the section means."""
-    for section in ("gateway", "identity"):
+    for section in ("gateway", "identity", "prompt_history", "logging"):
         document.setdefault(section, {})
     if isinstance(document["gateway"], dict):
         document["gateway"].setdefault("state_dir", scope.default_state_dir())

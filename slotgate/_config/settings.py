@@ -15,7 +15,16 @@ from slotgate._config import browsers
 from slotgate._config import values as values
 from slotgate._config.listening import anonymous, guarded
 from slotgate._config.toml import Reader, Wrong, shown
-from slotgate.config import Client, Gateway, Identity, Route, Router, Server
+from slotgate.config import (
+    Client,
+    Gateway,
+    Identity,
+    Logging,
+    PromptHistory,
+    Route,
+    Router,
+    Server,
+)
 
 #: Fields that several keys end in, at most one of them written.
 ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
@@ -36,6 +45,7 @@ UNSUPPORTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 _MAX_KEY_BYTES = 64 * 1024
 _MAX_CERTIFICATES_BYTES = 16 * 1024 * 1024
 _MAX_MIB = 1024 * 1024
+_LEVELS = ("debug", "info", "warn", "error", "critical")
 
 
 @frozen
@@ -164,6 +174,16 @@ class Scope:
                 "strict_hex": values.boolean,
             },
             Client: {"name": values.line, "key": self.client_key, "admin": values.boolean},
+            PromptHistory: {
+                "sessions": values.whole(0),
+                "mib": values.number(above=0, most=_MAX_MIB),
+                "keep_prompts": values.boolean,
+            },
+            Logging: {
+                "format": values.choice("text", "json"),
+                "level": values.choice(*_LEVELS),
+                "levels": values.named(values.choice(*_LEVELS)),
+            },
         }
 
     def default_state_dir(self) -> str:

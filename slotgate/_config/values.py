@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
@@ -130,6 +130,23 @@ def listed(item: Reader, *, least: int = 0) -> Callable[[object], tuple[Any, ...
         if wrongs:
             raise ExceptionGroup("a list with mistakes", wrongs)
         return tuple(values)
+
+    return read
+
+
+def named(item: Reader) -> Callable[[object], Mapping[str, Any]]:
+    """A table whose keys are the file's own."""
+
+    def read(value: object) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            raise Wrong(f"expected a table, got {kind(value)}")
+        results = {}
+        for name, one in value.items():
+            try:
+                results[line(name)] = item(one)
+            except Wrong as error:
+                raise Wrong(f"{shown(name)}: {error}") from None
+        return results
 
     return read
 
