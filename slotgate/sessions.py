@@ -59,7 +59,7 @@ class Session:
     #: Where the id came from, as in ``X-Slotgate-Source``.
     source: str
     policy: Policy = Policy()
-    #: A digest of how the request's prompt begins (:func:`slotgate.prompts.beginning`); two
+    #: A digest of how the request's prompt begins (:mod:`slotgate.prompts.beginning`); two
     #: requests with the same one must share a cache's beginning too.
     beginning: str = ""
 

@@ -27,11 +27,11 @@ from twisted.logger import ILogObserver, LogLevel, formatEvent, globalLogPublish
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from slotgate import prompts
 from slotgate.config import Server
 from slotgate.llama.calls import Calls
 from slotgate.llama.client import LlamaClient
 from slotgate.llama.wire import Usage
+from slotgate.prompts.beginning import beginning
 from slotgate.sessions import Policy, Session, SessionKey
 from slotgate.slots.address import Address
 from slotgate.slots.choice import End, Verdict, Want
@@ -295,11 +295,9 @@ class FakeWorld:
 
     def want(self, session: str, messages: list[dict[str, str]] | None = None) -> Want:
         owner = f"client{ord(session) % 2}" if self.setup.isolated else None
-        beginning = prompts.beginning({"messages": messages})
+        begins = beginning({"messages": messages})
         key = SessionKey(owner, "*", digits(session))
-        return Want(
-            Session(key, "header", self.setup.policy, beginning), owner, self.setup.isolated
-        )
+        return Want(Session(key, "header", self.setup.policy, begins), owner, self.setup.isolated)
 
     async def _asking(self, life: Life, asking: Asking, stream: bool) -> None:
         """What the gateway does with a request: as :mod:`slotgate.web.generations`."""

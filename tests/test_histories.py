@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slotgate.histories import MOST_MESSAGES, History, history_of
+from slotgate.histories import History, history_of
+from slotgate.messages import MOST_MESSAGES
 
 
 def said(role: str, content: object, **more: object) -> dict[str, object]:

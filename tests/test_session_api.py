@@ -199,6 +199,8 @@ class ReadingTests(FakeCase):
             ("POST", "/current", "GET, HEAD, DELETE"),
             ("GET", "/clear", "POST, DELETE"),
             ("GET", "/A/save", "POST, DELETE"),
+            ("POST", "/A/prompt", "GET, HEAD, DELETE"),
+            ("GET", "/A%2Fprompt", "DELETE"),
             ("GET", "/A", "DELETE"),
             ("POST", "/A%2Fsave", "DELETE"),
         ):

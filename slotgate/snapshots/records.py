@@ -34,7 +34,7 @@ class Snapshot:
     model: str
     model_file: str
     build: str
-    #: How the prompt in it begins (:func:`slotgate.prompts.beginning`).
+    #: How the prompt in it begins (:mod:`slotgate.prompts.beginning`).
     beginning: str
     #: Where the session id came from, as in ``X-Slotgate-Source``.
     source: str
@@ -52,6 +52,16 @@ class Snapshot:
     def written_by(self) -> Fingerprint:
         """What wrote it."""
         return Fingerprint(self.model, self.model_file, self.build)
+
+
+@frozen
+class Use:
+    """What the snapshots of one route on one server take."""
+
+    server: str
+    route: str
+    files: int
+    bytes: int
 
 
 @frozen

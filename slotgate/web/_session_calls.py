@@ -31,11 +31,12 @@ class Action(enum.Enum):
     CLEAR = "clear"
     DELETE = "delete"
     SAVE = "save"
+    PROMPT = "prompt"
 
     @property
     def changes(self) -> bool:
         """Whether something is different afterwards."""
-        return self not in (Action.LIST, Action.CURRENT)
+        return self not in (Action.LIST, Action.CURRENT, Action.PROMPT)
 
 
 #: The query parameters that each knows.
@@ -45,6 +46,13 @@ _PARAMETERS = {
     Action.CLEAR: ("route",),
     Action.DELETE: ("route",),
     Action.SAVE: ("route",),
+    Action.PROMPT: ("route",),
+}
+
+#: What comes after the session in a path, and what it asks for.
+_OF_SESSION = {
+    "/save": {"POST": Action.SAVE},
+    "/prompt": {"GET": Action.PROMPT, "HEAD": Action.PROMPT},
 }
 
 
@@ -90,24 +98,24 @@ def _action(method: str, path: str) -> tuple[Action, str]:
     """The action, and the session id in the path."""
     rest = unquote(path)[len(PREFIX) :]
     # an encoded slash before "save" belongs to an id
-    saves = path.endswith("/save")
+    end = next((end for end in _OF_SESSION if path.endswith(end)), "")
     possible = {}
     if rest in ("", "/current"):
         found = Action.CURRENT if rest else Action.LIST
         possible = {"GET": found, "HEAD": found}
     elif rest == "/clear":
         possible = {"POST": Action.CLEAR}
-    elif saves:
-        possible = {"POST": Action.SAVE}
+    elif end:
+        possible = dict(_OF_SESSION[end])
     if rest:
         possible["DELETE"] = Action.DELETE
     if method not in possible:
         allowed = ", ".join(possible)
         raise Rejected(405, f"{method} is not for this path, only {allowed}", {"Allow": allowed})
     action = possible[method]
-    if action is Action.SAVE:
-        rest = unquote(path.removesuffix("/save"))[len(PREFIX) :]
-    if action in (Action.DELETE, Action.SAVE):
+    if action in (Action.SAVE, Action.PROMPT):
+        rest = unquote(path.removesuffix(end))[len(PREFIX) :]
+    if action in (Action.DELETE, Action.SAVE, Action.PROMPT):
         if rest in ("", "/"):
             raise Rejected(404, "the path names no session")
         return action, rest[1:]

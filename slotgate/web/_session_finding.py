@@ -42,11 +42,12 @@ class Finding:
         return {one.key: one for one in await self._index.of(keys)}
 
     async def named(
-        self, call: Call, viewer: Viewer
+        self, call: Call, viewer: Viewer, remembered: Collection[SessionKey] = ()
     ) -> tuple[dict[SessionKey, Resident], dict[SessionKey, Snapshot]]:
         """
         The sessions that a call names: those in slots, and those with a snapshot.
 
+        :param remembered: those that are there too, though they may be in neither.
         :raises Rejected: there is none.
         """
 
@@ -56,7 +57,7 @@ class Finding:
         here = {key: one for key, one in self.residents(viewer).items() if meant(key)}
         named = await self._index.named(viewer.client, call.id)
         saved = {one.key: one for one in named if meant(one.key)}
-        if not here and not saved:
+        if not here and not saved and not remembered:
             on = "" if call.route is None else f" on route {call.route!r}"
             raise Rejected(404, f"no session {call.id!r}{on}")
         return here, saved

@@ -70,7 +70,7 @@ def session_json(
     used = [at for at in (resident and resident.used, snapshot and snapshot.used) if at]
     source = resident.session.source if resident else snapshot.source if snapshot else ""
     return {
-        **_named(viewer, key, source),
+        **named_json(viewer, key, source),
         "model": snapshot and snapshot.model,
         "tokens": tokens,
         "bytes": snapshot.size if snapshot else 0,
@@ -93,7 +93,7 @@ def slot_json(
     session = None
     if resident is not None:
         session = {
-            **_named(viewer, resident.session.key, resident.session.source),
+            **named_json(viewer, resident.session.key, resident.session.source),
             "tokens": resident.tokens,
             "saved": resident.saved,
             "snapshot": snapshot and _snapshot_json(snapshot),
@@ -114,7 +114,7 @@ def cleared_json(viewer: Viewer, slot: Slot, content: Content, tokens: int) -> d
     session = None
     if isinstance(content, Holding):
         key, source = content.session.key, content.session.source
-        session = {**_named(viewer, key, source), "saved": content.saved}
+        session = {**named_json(viewer, key, source), "saved": content.saved}
     where = {"server": slot.server, **_model(slot), "slot": slot.id}
     return {**where, "tokens": tokens, "session": session}
 
@@ -124,7 +124,8 @@ def _model(slot: Slot) -> dict[str, str]:
     return {"model": slot.model} if slot.model else {}
 
 
-def _named(viewer: Viewer, key: SessionKey, source: str) -> dict[str, Any]:
+def named_json(viewer: Viewer, key: SessionKey, source: str) -> dict[str, Any]:
+    """Which session it is."""
     whose = {"client": key.client} if viewer.names_clients else {}
     return {"id": key.id, "source": source, "route": key.route, **whose}
 

@@ -11,11 +11,11 @@ from attrs import define, evolve, field, frozen
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
-from slotgate import prompts
 from slotgate.config import Route
 from slotgate.conversations import Belonging, Conversations
 from slotgate.histories import history_of
 from slotgate.identity import NOBODY, SHARED, UNNAMED, Identified, identify
+from slotgate.prompts.beginning import beginning
 from slotgate.reloading import Settings
 from slotgate.routes import policy_of, route_for
 from slotgate.sessions import Session, SessionKey
@@ -128,11 +128,11 @@ class Understanding:
         isolated = self._clients.are_several
         policy, session, parent = policy_of(route), None, None
         if belonging.key is not None:
-            beginning = prompts.beginning(generation.fields)
+            begins = beginning(generation.fields)
             kept = evolve(policy, passing=belonging.passing)
-            session = Session(belonging.key, source, kept, beginning)
+            session = Session(belonging.key, source, kept, begins)
             if belonging.parent is not None:
-                parent = Session(belonging.parent, source, policy, beginning)
+                parent = Session(belonging.parent, source, policy, begins)
         return Asked(
             generation=generation,
             asked=asked,

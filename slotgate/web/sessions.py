@@ -8,22 +8,27 @@ import json
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, TypeVar, cast
 
-from attrs import define
+from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 from twisted.web.http import Request
 from twisted.web.iweb import IRequest
 
+from slotgate import config
 from slotgate.llama.errors import ControlError, Loading
+from slotgate.prompts.history import PromptHistory
 from slotgate.sessions import SessionKey
 from slotgate.slots.backend import Backend
 from slotgate.slots.machine import Content, Gone, Holding
 from slotgate.slots.pool import SlotPool
 from slotgate.slots.slot import Erased, Slot
 from slotgate.snapshots.index import Index
+from slotgate.snapshots.records import Snapshot
+from slotgate.web._prompt_json import prompt_json
 from slotgate.web._session_calls import Action, Call, from_elsewhere, understood
 from slotgate.web._session_finding import Finding
 from slotgate.web._session_json import (
+    Resident,
     Viewer,
     cleared_json,
     held,
@@ -37,6 +42,10 @@ from slotgate.web.rejected import Rejected
 _T = TypeVar("_T")
 
 
+def _no_prompts() -> PromptHistory:
+    return PromptHistory.of(config.PromptHistory())
+
+
 @define
 class Sessions:
     """Answers the calls of ``/api/sessions``."""
@@ -46,6 +55,7 @@ class Sessions:
     _backends: Mapping[str, Backend]
     _index: Index
     _finding: Finding
+    _prompts: PromptHistory = field(factory=_no_prompts)
 
     async def answer(self, request: IRequest, path: str) -> bytes:
         """
@@ -70,6 +80,7 @@ class Sessions:
             Action.CLEAR: self._clear,
             Action.DELETE: self._delete,
             Action.SAVE: self._save,
+            Action.PROMPT: self._prompt,
         }[call.action]
         # the line end is for people at a terminal
         body = json.dumps(await _in_any_case(work(call, viewer))).encode() + b"\n"
@@ -125,14 +136,15 @@ class Sessions:
         return {"cleared": cleared}
 
     async def _delete(self, call: Call, viewer: Viewer) -> Mapping[str, Any]:
-        here, saved = await self._finding.named(call, viewer)
+        here, saved, prompts = await self._named(call, viewer)
         deleted = []
-        for key in {**here, **saved}:
+        for key in dict.fromkeys([*here, *saved, *prompts]):
             snapshot = saved.get(key)
             deleted.append(session_json(viewer, key, here.get(key), snapshot))
             slots = self._finding.slots_for(key, snapshot)
             for slot in slots:
                 await slot.forget(key)
+            self._prompts.forget(key)
             if snapshot is not None and all(slot.server != snapshot.server for slot in slots):
                 # no slot of it is to be had: its model is not loaded, or was configured away
                 backend = self._backends.get(snapshot.server)
@@ -143,9 +155,10 @@ class Sessions:
         return {"deleted": deleted}
 
     async def _save(self, call: Call, viewer: Viewer) -> Mapping[str, Any]:
-        here, before = await self._finding.named(call, viewer)
+        here, before, _ = await self._named(call, viewer)
         if not here:
-            raise Rejected(409, f"session {call.id!r} is not in a slot; what it has is saved")
+            rest = "what it has is saved" if before else "nothing of it is saved"
+            raise Rejected(409, f"session {call.id!r} is not in a slot; {rest}")
         saved = []
         for key in here:
             slots = [slot for slot in self._pool if slot.tenant and slot.tenant.key == key]
@@ -156,6 +169,40 @@ class Sessions:
                 raise _not_saved(key, contents)
             saved.append(session_json(viewer, key, resident, after))
         return {"saved": saved}
+
+    async def _prompt(self, call: Call, viewer: Viewer) -> Mapping[str, Any]:
+        if not self._prompts.sessions:
+            raise Rejected(404, "prompts are not compared: prompt_history.sessions is 0")
+        here, saved, prompts = await self._named(call, viewer)
+        shown = []
+        for key in prompts:
+            if (remembered := self._prompts.last_two(key)) is not None:
+                resident, snapshot = here.get(key), saved.get(key)
+                source = (
+                    resident.session.source if resident else snapshot.source if snapshot else ""
+                )
+                shown.append(prompt_json(viewer, key, source, remembered))
+        if not shown:
+            raise Rejected(
+                404,
+                f"no prompt of session {call.id!r} is remembered: it had none since slotgate"
+                " started, or so many others did since then (prompt_history)",
+            )
+        return {"prompts": shown}
+
+    async def _named(
+        self, call: Call, viewer: Viewer
+    ) -> tuple[dict[SessionKey, Resident], dict[SessionKey, Snapshot], list[SessionKey]]:
+        """
+        The sessions that a call names: those in slots, those with a snapshot, and those of which
+        prompts are remembered.
+
+        :raises Rejected: there is none.
+        """
+        named = self._prompts.named(viewer.client, call.id)
+        prompts = [key for key in named if call.route in (None, key.route)]
+        here, saved = await self._finding.named(call, viewer, prompts)
+        return here, saved, prompts
 
 
 def _not_erased(slot: Slot, failure: Failure) -> Exception:

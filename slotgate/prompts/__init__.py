@@ -1,0 +1,1 @@
+"""Prompts compared without a tokenizer."""
