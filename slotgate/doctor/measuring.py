@@ -1,0 +1,258 @@
+"""
+What a switch costs on a server, tried out in one of its slots.
+
+What the slot holds is put back afterwards, where that can be done.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, evolve, field
+
+from slotgate.config import Server
+from slotgate.doctor.facts import Contact, Measured, Measurement, Model, ServerFacts
+from slotgate.doctor.files import probe_name
+from slotgate.doctor.looking import all_slots
+from slotgate.doctor.probing import Place
+from slotgate.doctor.said import megabytes
+from slotgate.llama import errors
+from slotgate.llama.calls import Calls
+from slotgate.llama.client import LlamaClient
+from slotgate.llama.models import Status
+from slotgate.llama.upstream import Upstream
+from slotgate.llama.wire import SlotStatus
+
+#: How long reading the prompt may take, in seconds.
+READ_SECONDS = 600.0
+#: Tokens that are asked after the restore, beyond what was restored: the next turn.
+MORE_TOKENS = 16
+#: Tokens of a slot that are left free.
+_SPARE = 64
+#: No request has this number.
+_ASKED = -2
+
+
+class NotMeasured(Exception):
+    """It could not be measured; the message says why."""
+
+
+@define
+class Measuring:
+    """Measures on one server. A measurement is for one use."""
+
+    reactor: Any
+    facts: ServerFacts
+    #: About how long the prompt is to be.
+    tokens: int
+    _calls: Calls = field(init=False)
+    _place: Place = field(init=False)
+    #: The request that used the slot last; :data:`_ASKED`: one of ours that is on its way.
+    _task: int | None = field(default=None, init=False)
+    #: Whether there may be a file of the measurement.
+    _saved: bool = field(default=False, init=False)
+    _notes: list[str] = field(factory=list, init=False)
+    _troubles: list[str] = field(factory=list, init=False)
+
+    async def measurement(self) -> Measurement:
+        """What it costs, or why that is not known."""
+        if self.facts.contact is not Contact.ANSWERS or not self.facts.slots_used:
+            return Measurement(None, "there is no slot to measure in")
+        upstream = Upstream(self.reactor, _patient(self.facts.server))
+        self._calls = Calls(upstream, self.reactor, _patient(self.facts.server))
+        folder = self.facts.folder
+        self._place = Place(self.reactor, folder.path if folder and folder.exists else None)
+        measured, why = None, ""
+        try:
+            measured = await self._measured(self._model(), self.facts.slots_used[0])
+        except (NotMeasured, errors.ControlError) as error:
+            why = str(error)
+        finally:
+            await upstream.close()
+        return Measurement(measured, why, tuple(self._notes), tuple(self._troubles))
+
+    def _model(self) -> Model:
+        for model in self.facts.models:
+            if model.status is not Status.LOADED:
+                continue
+            if model.saving.folder is False or model.saving.failed:
+                raise NotMeasured("it saves no slots")
+            return model
+        raise NotMeasured("no model is loaded")
+
+    async def _measured(self, model: Model, slot: int) -> Measured:
+        before = await self._idle(model, slot)
+        self._task = before.task
+        if before.n_ctx is not None and self.tokens > before.n_ctx - _SPARE:
+            raise NotMeasured(
+                f"a slot holds {before.n_ctx} tokens, and {self.tokens} are asked for"
+            )
+        control = LlamaClient(self._calls, model.id)
+        prompt = await self._prompt(model)
+        backup = await self._backup(control, before)
+        file = probe_name()
+        try:
+            return await self._tried(model, control, slot, prompt, file)
+        finally:
+            emptied = await self._put_back(model, control, before, backup)
+            await self._clean(control, slot, file, emptied=emptied)
+
+    async def _idle(self, model: Model, slot: int) -> SlotStatus:
+        try:
+            slots = await all_slots(self._calls, model.id)
+        except errors.ControlError as error:
+            raise NotMeasured(f"its slots are not seen ({error})") from error
+        for status in slots:
+            if status.id == slot:
+                if status.busy:
+                    raise NotMeasured(f"slot {slot} is busy")
+                return status
+        raise NotMeasured(f"it has no slot {slot}")
+
+    async def _ours(self, model: Model, slot: int) -> None:
+        """
+        See that nobody else used the slot meanwhile.
+
+        :raises NotMeasured: somebody did, and what is in it is theirs.
+        """
+        if (await self._idle(model, slot)).task != self._task:
+            raise NotMeasured(f"somebody else used slot {slot} meanwhile")
+
+    async def _prompt(self, model: Model) -> list[int]:
+        """Tokens of a text that no cache knows."""
+        words = (f"{secrets.token_hex(3)} says {number}." for number in range(self.tokens))
+        body = {"content": " ".join(words), "add_special": True}
+        answer = await self._post("/tokenize", model, body)
+        tokens = answer.get("tokens")
+        if not isinstance(tokens, list) or len(tokens) < self.tokens + MORE_TOKENS:
+            raise NotMeasured("/tokenize made no tokens of a text")
+        return tokens[: self.tokens + MORE_TOKENS]
+
+    async def _backup(self, control: LlamaClient, before: SlotStatus) -> str:
+        """
+        Save what the slot holds; the file's name, empty where it holds nothing.
+
+        :raises NotMeasured: it would be lost.
+        """
+        if not before.tokens:
+            return ""
+        file = probe_name()
+        try:
+            saved = await control.save(before.id, file)
+        except errors.ControlError as error:
+            await self._place.delete(file)
+            raise NotMeasured(_would_be_lost(before, str(error))) from error
+        if saved.tokens != before.tokens:
+            await self._place.delete(file)
+            raise NotMeasured(_would_be_lost(before, f"only {saved.tokens} were saved"))
+        return file
+
+    async def _tried(
+        self, model: Model, control: LlamaClient, slot: int, prompt: list[int], file: str
+    ) -> Measured:
+        asked = await self._ask(model, slot, prompt[: self.tokens])
+        began = self.reactor.seconds()
+        self._saved = True
+        saved = await control.save(slot, file)
+        save_seconds = self.reactor.seconds() - began
+        if not saved.tokens:
+            raise NotMeasured("the save saved nothing: do idle slots lose what they hold (-np)?")
+        await self._ours(model, slot)
+        await control.erase(slot)
+        began = self.reactor.seconds()
+        await control.restore(slot, file)
+        restore_seconds = self.reactor.seconds() - began
+        await self._ours(model, slot)
+        again = await self._ask(model, slot, prompt)
+        return Measured(
+            model=model.id,
+            tokens=int(asked["prompt_n"]),
+            read_seconds=asked["prompt_ms"] / 1000,
+            save_seconds=save_seconds,
+            restore_seconds=restore_seconds,
+            size=saved.size,
+            reused=int(again["cache_n"]),
+            read_again=int(again["prompt_n"]),
+        )
+
+    async def _ask(self, model: Model, slot: int, prompt: list[int]) -> Mapping[str, float]:
+        body = {
+            "prompt": prompt,
+            "id_slot": slot,
+            "n_predict": 1,
+            "cache_prompt": True,
+            "temperature": 0,
+        }
+        self._task = _ASKED
+        answer = await self._post("/completion", model, body)
+        self._task = (await self._idle(model, slot)).task
+        timings = answer.get("timings")
+        names = ("cache_n", "prompt_n", "prompt_ms")
+        if not isinstance(timings, dict) or not all(
+            isinstance(timings.get(name), int | float) for name in names
+        ):
+            raise NotMeasured("its answer has no timings")
+        return {name: timings[name] for name in names}
+
+    async def _post(self, path: str, model: Model, body: dict[str, object]) -> Mapping[str, object]:
+        if model.id:
+            path, body = f"{path}?autoload=false", {"model": model.id, **body}
+        answer = await self._calls.post(path, body)
+        if not isinstance(answer, dict):
+            raise NotMeasured(f"{path} answered no object")
+        return answer
+
+    async def _put_back(
+        self, model: Model, control: LlamaClient, before: SlotStatus, backup: str
+    ) -> bool:
+        """
+        Let the slot hold what it held.
+
+        :returns: whether it is empty now.
+        """
+        slot, kept = before.id, f"; they are in {backup}" if backup else ""
+        what = f"the {before.tokens} tokens of slot {slot}" if backup else f"slot {slot} as it was"
+        try:
+            if self._task != _ASKED:
+                await self._ours(model, slot)
+            if not backup:
+                await control.erase(slot)
+                return True
+            restored = await control.restore(slot, backup)
+        except (NotMeasured, errors.ControlError) as error:
+            self._troubles.append(f"{what} could not be put back: {error}{kept}")
+            return False
+        self._notes.append(f"The {restored.tokens} tokens that slot {slot} held are in it again")
+        if await self._place.size(backup) is None or await self._place.delete(backup):
+            self._troubles.append(f"{backup}, with what slot {slot} held, stays in the folder")
+        return False
+
+    async def _clean(self, control: LlamaClient, slot: int, file: str, *, emptied: bool) -> None:
+        """Delete the file of the measurement, or make it small."""
+        if await self._place.size(file) is not None:
+            if kept := await self._place.delete(file):
+                self._troubles.append(f"{file} could not be deleted: {kept}")
+            return
+        if not self._saved:
+            return
+        if emptied:
+            try:
+                # it is out of our reach, but the server can make it small
+                saved = await control.save(slot, file)
+            except errors.ControlError as error:
+                self._troubles.append(f"{file} may stay in the server's folder: {error}")
+                return
+            self._notes.append(f"{file} ({megabytes(saved.size)}) stays in the server's folder")
+        else:
+            self._troubles.append(f"{file} stays in the server's folder")
+
+
+def _would_be_lost(before: SlotStatus, why: str) -> str:
+    return f"slot {before.id} holds {before.tokens} tokens that would be lost ({why})"
+
+
+def _patient(server: Server) -> Server:
+    seconds = max(READ_SECONDS, server.control_timeout_seconds)
+    return evolve(server, control_timeout_seconds=seconds, read_timeout_seconds=seconds)
