@@ -14,26 +14,40 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.python.failure import Failure
 
 from slotgate.conversations import Conversation, Conversations
+from slotgate.dashboard.pages import Dashboard
+from slotgate.dashboard.watching import Watching
+from slotgate.dashboard.work import Work
 from slotgate.llama.upstream import Upstream
+from slotgate.prompts.history import PromptHistory
 from slotgate.reloading import Settings
 from slotgate.servers import DISK_SECONDS, serve
 from slotgate.slots.backend import Backend
 from slotgate.slots.pool import SlotPool
 from slotgate.snapshots.database import IndexAway, Transactions
 from slotgate.snapshots.index import Index
+from slotgate.telemetry.events import Telemetry
+from slotgate.telemetry.journal import Journal
+from slotgate.telemetry.metrics import Metrics
 from slotgate.web._session_finding import Finding
+from slotgate.web.admins import Admins
 from slotgate.web.app import make_app
 from slotgate.web.asked import Understanding
+from slotgate.web.checks import make_checks
 from slotgate.web.clients import Clients
 from slotgate.web.connections import Connections
 from slotgate.web.forward import Forward
 from slotgate.web.generations import Generations
+from slotgate.web.health import HealthPages
 from slotgate.web.limits import limited_site
+from slotgate.web.logins import Logins
+from slotgate.web.metrics_page import MetricsPage
 from slotgate.web.names import Names
 from slotgate.web.ollama import Ollama
 from slotgate.web.origins import Origins
 from slotgate.web.passing import Passing
 from slotgate.web.sessions import Sessions
+from slotgate.web.status import Statuses
+from slotgate.web.status_page import StatusPage
 
 _T = TypeVar("_T")
 
@@ -53,6 +67,8 @@ class Parts:
     #: Fires when the index is at rest.
     settled: Callable[[], Deferred[None]]
     connections: Connections
+    #: Who looks at the dashboard.
+    watching: Watching
 
 
 @define
@@ -116,19 +132,41 @@ def build(
     upstreams = {name: Upstream(reactor, server) for name, server in config.servers.items()}
     bounded = _Bounded(database, reactor)
     index = Index(bounded)
-    pool, backends = serve(settings, reactor, upstreams, secret, index)
+    journal = Journal()
+    metrics = Metrics(
+        tuple(config.servers),
+        lambda server, model: backends[server].tracker.id_of(model) == model,
+    )
+    telemetry = Telemetry((journal, metrics))
+    pool, backends = serve(settings, reactor, upstreams, secret, index, telemetry)
     clients = Clients(settings)
-    forward = Forward(upstreams, reactor, settings)
+    forward = Forward(upstreams, reactor, settings, telemetry)
+    prompts = PromptHistory.of(config.prompt_history)
     conversations = Conversations(index, reactor.seconds)
     conversations.recall(known)
     names = Names(settings, backends)
     understanding = Understanding(settings, clients, backends, conversations, names)
-    generations = Generations(settings, understanding, pool, backends, forward, reactor)
+    generations = Generations(
+        settings, understanding, pool, backends, forward, reactor, prompts, telemetry
+    )
     passing = Passing(settings, clients, backends, names, forward)
-    sessions = Sessions(clients, pool, backends, index, Finding(settings, pool, backends, index))
+    finding = Finding(settings, pool, backends, index)
+    sessions = Sessions(clients, pool, backends, index, finding, prompts)
     ollama = Ollama(
         settings, clients, backends, pool, understanding, generations, passing, names, reactor
     )
+    admins = Admins(clients, Logins.of(settings, reactor, secret))
+    statuses = Statuses(settings, pool, backends, index, journal, reactor)
+    checks = make_checks(config.servers, upstreams, bounded, reactor)
+    health = HealthPages(admins, checks, lambda: pool.stopping)
+    dashboard = Dashboard(admins, statuses, Work(sessions, finding, pool), reactor)
+    pages = {
+        "/slotgate/status": StatusPage(admins, statuses).answer,
+        **dashboard.pages,
+        "/slotgate/metrics": MetricsPage(admins, metrics, settings, pool, backends, checks).answer,
+        "/slotgate/health": health.live,
+        "/slotgate/ready": health.ready,
+    }
     app = make_app(
         generate=generations.answer,
         slot_call=passing.slot_call,
@@ -136,7 +174,10 @@ def build(
         passing=passing.answer,
         root=ollama.root,
         translated=ollama.paths,
+        pages=pages,
     )
     max_body = int(config.gateway.max_body_mib * 1024 * 1024)
     site = limited_site(app.resource(), reactor, max_body, Origins(settings))
-    return Parts(upstreams, pool, backends, forward, bounded.settled, Connections(site))
+    connections = Connections(site)
+    settled = bounded.settled
+    return Parts(upstreams, pool, backends, forward, settled, connections, dashboard.watching)

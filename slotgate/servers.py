@@ -33,6 +33,7 @@ from slotgate.slots.view import View
 from slotgate.snapshots.files import Folder
 from slotgate.snapshots.index import Index
 from slotgate.snapshots.store import Blocking, Snapshots
+from slotgate.telemetry.events import Telemetry
 
 _T = TypeVar("_T")
 
@@ -47,11 +48,13 @@ def serve(
     upstreams: Mapping[str, Upstream],
     secret: bytes,
     index: Index,
+    telemetry: Telemetry,
 ) -> tuple[SlotPool, Mapping[str, Backend]]:
     """
     The slots, and the servers by their names. Nothing of it runs yet.
 
     :param secret: the key of this installation.
+    :param telemetry: is told what is done to slots and snapshots.
     """
 
     def blocking(function: Callable[..., _T], *args: object) -> Deferred[_T]:
@@ -66,9 +69,10 @@ def serve(
         name: _Server(
             calls=Calls(upstreams[name], reactor, server),
             reactor=reactor,
-            snapshots=_snapshots(server, index, blocking, secret, reactor),
+            snapshots=_snapshots(server, index, blocking, secret, reactor, telemetry),
             memory=Memory(name, index, policy),
             max_queue=settings.config.gateway.max_queue,
+            telemetry=telemetry,
         )
         for name, server in settings.config.servers.items()
     }
@@ -85,6 +89,7 @@ class _Server:
     snapshots: Snapshots
     memory: Memory
     max_queue: int
+    telemetry: Telemetry
     tracker: Tracker = field(init=False)
     #: Whether restores help depends on the model.
     _usefulness: dict[str, Usefulness] = field(factory=dict, init=False)
@@ -118,6 +123,7 @@ class _Server:
             clock=self.reactor,
             max_queue=self.max_queue,
             sleep_seconds=lambda: self.tracker.model(model).sleep_seconds,
+            tell=self.telemetry.stepped,
         )
 
     def backend(self, settings: Settings, pool: SlotPool, index: Index) -> Backend:
@@ -175,7 +181,12 @@ def _slot_ids(config: Config, server: Server) -> set[int]:
 
 
 def _snapshots(
-    server: Server, index: Index, blocking: Blocking, secret: bytes, reactor: Any
+    server: Server,
+    index: Index,
+    blocking: Blocking,
+    secret: bytes,
+    reactor: Any,
+    telemetry: Telemetry,
 ) -> Snapshots:
     return Snapshots(
         server=server.name,
@@ -186,4 +197,5 @@ def _snapshots(
         clock=reactor,
         verify=server.verify,
         min_free_bytes=int(server.min_free_gib * 1024**3),
+        dropped=telemetry.dropped,
     )

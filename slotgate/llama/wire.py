@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
 from slotgate.llama.errors import Junk
 
@@ -58,6 +58,9 @@ class Usage:
     read: int
     #: Tokens generated; ``None`` where the response does not say.
     generated: int | None = None
+    #: How long reading the prompt took, in milliseconds; ``None`` where the response does not say.
+    #: Two answers with the same counts are the same.
+    read_ms: float | None = field(default=None, eq=False)
 
 
 @frozen

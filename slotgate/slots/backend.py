@@ -86,8 +86,8 @@ class Backend:
     _looking: Deferred[None] | None = field(default=None, init=False)
     _stopped: bool = field(default=False, init=False)
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
-    #: What was told already.
-    _told: set[str] = field(factory=set, init=False)
+    #: What was found out about it, one sentence each, and whether somebody should put it right.
+    findings: dict[str, bool] = field(factory=dict, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
     def start(self) -> None:
@@ -204,9 +204,9 @@ class Backend:
                 self._pool.at(address).recall().addErrback(log_failure)
 
     def _tell(self, what: str, *, warn: bool = False) -> None:
-        if what in self._told:
+        if what in self.findings:
             return
-        self._told.add(what)
+        self.findings[what] = warn
         tell = self._log.warn if warn else self._log.info
         tell("{server}: {what}", server=self.server.name, what=what)
 

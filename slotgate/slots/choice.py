@@ -93,9 +93,12 @@ def worth_saving(content: Content) -> Holding | None:
     """The session to save before the slot is used for another one."""
     if not isinstance(content, Holding) or content.saved or content.session.policy.passing:
         return None
-    if content.mark is not None and content.mark.tokens < content.session.policy.min_tokens:
-        return None
-    return content
+    return None if is_short(content) else content
+
+
+def is_short(held: Holding) -> bool:
+    """Whether a slot's content is known to have too few tokens to be worth a file."""
+    return held.mark is not None and held.mark.tokens < held.session.policy.min_tokens
 
 
 def idle_seconds(policy: Policy, sleep_seconds: float | None) -> float | None:

@@ -11,6 +11,8 @@ from twisted.internet.defer import Deferred
 
 from slotgate.llama.wire import Usage
 from slotgate.slots.choice import End, Verdict, Want
+from slotgate.slots.reasons import Reason
+from slotgate.snapshots.fates import Fate
 from slotgate.snapshots.records import Snapshot
 
 
@@ -38,6 +40,12 @@ class Lease:
     _slot_id: int
     #: How the request found its cache; set by the switch.
     verdict: Verdict = Verdict.COLD
+    #: Why it was cold, or past the cache.
+    reason: Reason = Reason.NONE
+    #: What had become of the session's cache since its last request; ``None``: it is a new one.
+    fate: Fate | None = None
+    #: How long the switch took, in seconds.
+    switched: float = 0.0
     #: The snapshot that was restored for it, if one was.
     restored: Snapshot | None = None
     #: Whether the request may start from what is in the slot: not where that may be another

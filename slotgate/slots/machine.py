@@ -57,6 +57,16 @@ class Holding:
 Content = Unknown | Empty | Gone | Holding
 
 
+@frozen
+class Erased:
+    """What went from a slot."""
+
+    #: What was in it, as far as we knew.
+    content: Content
+    #: How many tokens the server dropped.
+    tokens: int
+
+
 class SlotMachine(Protocol):
     """
     The life of one slot.

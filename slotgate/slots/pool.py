@@ -34,6 +34,11 @@ class SlotPool:
     _slots: dict[Address, Slot] = field(factory=dict, init=False)
     _stopping: bool = field(default=False, init=False)
 
+    @property
+    def stopping(self) -> bool:
+        """Whether no lease is given out any more."""
+        return self._stopping
+
     def at(self, address: Address) -> Slot:
         """The slot of an address."""
         slot = self._slots.get(address)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -34,6 +34,7 @@ from slotgate.slots.lease import Lease, QueueFull, Stopping
 from slotgate.slots.machine import (
     Content,
     Empty,
+    Erased,
     Gone,
     Holding,
     SlotMachine,
@@ -42,6 +43,8 @@ from slotgate.slots.machine import (
     put_back,
 )
 from slotgate.slots.memory import Memory
+from slotgate.slots.reasons import Reason
+from slotgate.slots.steps import Action, Stepping, Tell, nobody
 from slotgate.slots.switch import Switch
 from slotgate.slots.usefulness import Usefulness
 from slotgate.slots.view import View
@@ -49,16 +52,6 @@ from slotgate.snapshots.database import IndexAway
 from slotgate.snapshots.store import Snapshots
 
 _T = TypeVar("_T")
-
-
-@frozen
-class Erased:
-    """What went from a slot."""
-
-    #: What was in it, as far as we knew.
-    content: Content
-    #: How many tokens the server dropped.
-    tokens: int
 
 
 @define(eq=False)
@@ -81,6 +74,9 @@ class Slot:
     _max_queue: int
     #: After how many idle seconds the model falls asleep, as far as is known now.
     _sleep_seconds: Callable[[], float | None]
+    #: Told of each step of the slot.
+    _tell: Tell = nobody
+    _stepping: Stepping = field(init=False)
     _switch: Switch = field(init=False)
     _machine: SlotMachine = field(factory=new_machine, init=False)
     _lock: DeferredLock = field(factory=DeferredLock, init=False)
@@ -96,6 +92,7 @@ class Slot:
     _log: Logger = field(factory=Logger, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._stepping = Stepping(self.address, self._clock, self._tell)
         self._switch = Switch(
             self.id,
             self._view,
@@ -103,6 +100,7 @@ class Slot:
             self._snapshots,
             self._usefulness,
             partial(self._memory.forget, self.model, self.id),
+            self._stepping,
         )
 
     @property
@@ -200,8 +198,10 @@ class Slot:
         """One lease from the lock's acquisition to its release. Never cancelled."""
         content: Content = Unknown()
         self._running = True
+        began = self._clock.seconds()
         try:
             status, content = await self._prepare(await self._recall(), lease)
+            lease.switched = self._clock.seconds() - began
             self._in_use_by = lease.want.session
             lease.may_reuse = not must_erase(content, lease.want)
             restored = None if lease.restored is None else lease.restored.tokens
@@ -234,7 +234,8 @@ class Slot:
             return await self._switch.make_resident(content, lease)
         except ControlError as error:
             lease.lost = isinstance(error, (NotLoaded, ProcessLost))
-            return None, self._without_contact(error)
+            lease.reason = Reason.AWAY
+            return None, self._without_contact(error, content)
         except IndexAway as error:
             self._log.warn("{slot}: {error}; it goes on without", slot=self.name, error=error)
             return None, Unknown()
@@ -253,12 +254,14 @@ class Slot:
         try:
             now = await self._view.idle()
         except ControlError as error:
-            return self._without_contact(error)
+            worked = sent.content if session is None else Holding(session, saved=False)
+            return self._without_contact(error, worked)
         saved_tokens = 0
         if over.usage is None and session is not None:
             snapshot = await self._snapshots.find(session.key)
             saved_tokens = 0 if snapshot is None else snapshot.tokens
         content = after_request(sent, over, now, lease.want, saved_tokens)
+        self._switch.served(session, over.end, content)
         if over.usage is not None and session is not None and isinstance(content, Unknown):
             self._log.warn(
                 "{slot}: it does not hold what the answer to {session} says: somebody else used"
@@ -294,14 +297,16 @@ class Slot:
         else:
             self._lock.release()
 
-    def _without_contact(self, error: ControlError) -> Content:
-        if isinstance(error, NotLoaded):
-            self._log.info("{slot}: {error}", slot=self.name, error=error)
-        else:
-            self._log.warn("{slot}: {error}", slot=self.name, error=error)
+    def _without_contact(self, error: ControlError, content: Content) -> Content:
+        """
+        What is in the slot when a control call did not say.
+
+        :param content: what was in it before.
+        """
+        tell = self._log.info if isinstance(error, NotLoaded) else self._log.warn
+        tell("{slot}: {error}", slot=self.name, error=error)
         if isinstance(error, (Unreachable, Loading, NotLoaded)):
-            alone = isinstance(error, (ProcessLost, NotLoaded))
-            self._switch.lost(server_too=isinstance(error, Unreachable) and not alone)
+            self._switch.lost(content, error)
             return Gone()
         return Unknown()
 
@@ -334,7 +339,7 @@ class Slot:
                 what="" if worth_saving(content) is None else ", which was not saved",
             )
         self._machine.lose()
-        self._switch.lost(server_too=False)
+        self._switch.lost(content)
         self._memory.leave(self.model, self.id, Gone())
 
     def vacate(self, gone: Deferred[bool]) -> Deferred[None]:
@@ -351,7 +356,7 @@ class Slot:
             kept.callback(None)
             if not await gone:
                 return content, None
-            self._switch.lost(server_too=False)
+            self._switch.lost(content)
             return Gone(), None
 
         def failed(failure: Failure) -> None:
@@ -377,7 +382,7 @@ class Slot:
                     return Gone(), None
                 return self._switch.checked(content, await self._view.look()), None
             except ControlError as error:
-                return self._without_contact(error), None
+                return self._without_contact(error, content), None
 
         return Deferred.fromCoroutine(self._alone(recall))
 
@@ -478,7 +483,7 @@ class Slot:
                 return content
             return await self._switch.keep(self._switch.checked(content, status))
         except ControlError as error:
-            return self._without_contact(error)
+            return self._without_contact(error, content)
 
     async def _erase(self, content: Content) -> tuple[Content, Erased]:
         try:
@@ -489,6 +494,7 @@ class Slot:
             # it has dropped its slots, and a look would wake it for nothing
             return Gone(), Erased(content, 0)
         await self._view.idle()
-        tokens = await self._control.erase(self.id)
+        erasing = self._control.erase(self.id)
+        tokens = await self._stepping.take(Action.ERASE, None, erasing)
         self._log.info("{slot}: {tokens} tokens erased for a client", slot=self.name, tokens=tokens)
         return Empty(), Erased(content, tokens)

@@ -10,14 +10,33 @@ from attrs import define, evolve, field
 from twisted.logger import Logger
 
 from slotgate.llama.control import Control
-from slotgate.llama.errors import ControlError, Junk, Refused, Unreachable, Unsupported
+from slotgate.llama.errors import (
+    ControlError,
+    Junk,
+    NotLoaded,
+    ProcessLost,
+    Refused,
+    Unreachable,
+    Unsupported,
+)
 from slotgate.llama.wire import SlotStatus
 from slotgate.sessions import Session, SessionKey
-from slotgate.slots.choice import Verdict, must_erase, saved_right, seen, worth_saving
+from slotgate.slots.choice import (
+    End,
+    Verdict,
+    is_short,
+    must_erase,
+    saved_right,
+    seen,
+    worth_saving,
+)
 from slotgate.slots.lease import Lease
 from slotgate.slots.machine import Content, Empty, Holding, Unknown
+from slotgate.slots.reasons import Reason, reason_of
+from slotgate.slots.steps import Action, Stepping
 from slotgate.slots.usefulness import Usefulness
 from slotgate.slots.view import View
+from slotgate.snapshots.fates import Fate
 from slotgate.snapshots.fingerprints import Fingerprint, misfit
 from slotgate.snapshots.records import Snapshot
 from slotgate.snapshots.store import NoRoom, Snapshots
@@ -42,6 +61,7 @@ class Switch:
     #: Called before the slot's content changes without leaving another ``id_task``: a slotgate
     #: after us must not take what is in it then for what was in it before.
     _changing: Callable[[], Awaitable[None]]
+    _stepping: Stepping
     #: What runs behind the slot, for as long as looks agree that nothing has changed.
     _fingerprint: Fingerprint | None = field(default=None, init=False)
     _last_task: int = field(default=-1, init=False)
@@ -60,20 +80,27 @@ class Switch:
         """
         want = lease.want
         lease.verdict = Verdict.BYPASS if want.session is None else Verdict.COLD
+        lease.reason = Reason.NO_SESSION if want.session is None else Reason.AWAY
         status = await self._view.loaded(lambda: lease.released)
         content = self.checked(content, status)
+        if want.session is not None:
+            lease.fate = self._snapshots.fates.of(want.session.key)
+            new = not want.anew or lease.fate is None
+            lease.reason = reason_of(lease.fate) if new else Reason.ISOLATED
         mine = want.is_for(content)
         if mine and not want.anew:
-            lease.verdict = Verdict.RESIDENT
+            lease.verdict, lease.reason = Verdict.RESIDENT, Reason.NONE
             return status, content
         session = want.session
         known = None
         if session is not None and not want.anew:
             known = await self._snapshots.find(session.key)
+            if known is None:
+                lease.reason = reason_of(self._snapshots.fates.of(session.key))
         if known is None and want.parent is not None and not want.anew:
             if isinstance(content, Holding) and content.session.key == want.parent.key:
                 # the server reuses of it what the new one shares
-                lease.verdict = Verdict.FORKED
+                lease.verdict, lease.reason = Verdict.FORKED, Reason.NONE
             else:
                 session = want.parent
                 known = await self._snapshots.find(session.key)
@@ -88,16 +115,21 @@ class Switch:
             return status, content
         if session is not None and known is not None:
             # looked at only now: the waits above can be long, and much can happen to a file
-            snapshot = await self._fitting(session, status)
-            if snapshot is not None:
-                content = await self._restore(session, snapshot)
-            if snapshot is not None and isinstance(content, Holding):
-                forked = session is want.parent
+            found = await self._fitting(session, status)
+            why = found if isinstance(found, Reason) else Reason.DAMAGED
+            if isinstance(found, Snapshot):
+                content = await self._restore(session, found)
+            forked = session is want.parent
+            if isinstance(found, Snapshot) and isinstance(content, Holding):
                 lease.verdict = Verdict.FORKED if forked else Verdict.RESTORED
-                lease.restored = snapshot
+                lease.reason = Reason.NONE
+                lease.restored = found
+            elif not forked:
+                lease.reason = why
         if must_erase(content, want):
             await self._changing()
-            await self._control.erase(self._slot_id)
+            erased = self._control.erase(self._slot_id)
+            await self._stepping.take(Action.ERASE, None, erased)
             content = Empty()
         return status, content
 
@@ -114,6 +146,9 @@ class Switch:
         last = self._last_task
         if isinstance(content, Holding) and content.mark is not None:
             last = max(last, content.mark.task)
+        if isinstance(content, Holding) and not isinstance(now, Holding):
+            fate = Fate.RESTARTED if task < last else Fate.OVERWRITTEN
+            self._snapshots.fates.note(content.session.key, fate)
         if task < last:
             self._usefulness.begin_anew()
             self._log.info("{slot}: the server was started anew", slot=self._view.name)
@@ -158,16 +193,32 @@ class Switch:
             pass
         return content
 
-    def lost(self, *, server_too: bool) -> None:
+    def served(self, session: Session | None, end: End, content: Content) -> None:
+        """
+        A request is over.
+
+        :param content: what is in the slot now.
+        """
+        if session is not None and end in (End.COMPLETE, End.CUT):
+            short = isinstance(content, Holding) and is_short(content)
+            fate = Fate.TOO_SHORT if short else Fate.UNSAVED
+            self._snapshots.fates.note(session.key, fate)
+
+    def lost(self, content: Content, error: ControlError | None = None) -> None:
         """
         Contact was lost: who answers next may be another process.
 
-        :param server_too: not only a model that was unloaded.
+        :param content: what was in the slot.
+        :param error: how it was noticed; ``None``: the model was unloaded or fell asleep.
         """
+        alone = error is None or isinstance(error, (ProcessLost, NotLoaded))
+        if isinstance(content, Holding):
+            fate = Fate.UNLOADED if alone else Fate.RESTARTED
+            self._snapshots.fates.note(content.session.key, fate)
         self._fingerprint = None
         self._unsaved = False
         self._view.lost()
-        if server_too:
+        if isinstance(error, Unreachable) and not alone:
             self._snapshots.nothing_pending()
         else:
             # the next process of the model counts anew, and is the same build
@@ -186,7 +237,8 @@ class Switch:
         expected = 0 if held.mark is None else held.mark.tokens
         await self._snapshots.make_room(held.session, previous, expected, needed)
         try:
-            saved = await self._control.save(self._slot_id, planned.file)
+            saving = self._control.save(self._slot_id, planned.file)
+            saved = await self._stepping.take(Action.SAVE, held.session.key, saving)
         except Unreachable:
             self._snapshots.abandon(planned)
             raise
@@ -212,15 +264,17 @@ class Switch:
             await self._snapshots.evict(held.session, {held.session.key, *needed})
         return kept is not None
 
-    async def _fitting(self, session: Session, status: SlotStatus | None) -> Snapshot | None:
-        """The session's snapshot, if it may be restored here and that is worth it."""
+    async def _fitting(self, session: Session, status: SlotStatus | None) -> Snapshot | Reason:
+        """The session's snapshot, if it may be restored here and that is worth it; else why not."""
         snapshot = await self._snapshots.find(session.key)
-        if snapshot is None or snapshot.tokens < session.policy.min_tokens:
-            return None
+        if snapshot is None:
+            return reason_of(self._snapshots.fates.of(session.key))
+        if snapshot.tokens < session.policy.min_tokens:
+            return Reason.TOO_SHORT
         written_by = await self._written_by()
         if why := misfit(snapshot.written_by, written_by):
-            await self._snapshots.drop(snapshot, why)
-            return None
+            await self._snapshots.drop(snapshot, why, Fate.OTHER_MODEL)
+            return Reason.OTHER_MODEL
         if status is not None and status.n_ctx is not None and snapshot.tokens > status.n_ctx:
             self._log.info(
                 "{file} is not restored: {tokens} tokens, and the slot holds {n_ctx}",
@@ -228,10 +282,10 @@ class Switch:
                 tokens=snapshot.tokens,
                 n_ctx=status.n_ctx,
             )
-            return None
+            return Reason.TOO_LONG
         if not self._usefulness.allows(written_by.build):
-            return None
-        return await self._snapshots.verified(snapshot)
+            return Reason.NOT_HELPFUL
+        return await self._snapshots.verified(snapshot) or Reason.DAMAGED
 
     async def _written_by(self) -> Fingerprint:
         """
@@ -258,21 +312,21 @@ class Switch:
         """
         await self._changing()
         try:
-            restored = await self._control.restore(self._slot_id, snapshot.file)
+            restoring = self._control.restore(self._slot_id, snapshot.file)
+            restored = await self._stepping.take(Action.RESTORE, session.key, restoring)
         except Refused as error:
             if error.status != NOT_RESTORABLE:
                 return Unknown()
             # a refused restore empties the slot
-            await self._snapshots.drop(snapshot, f"restore: {error}")
+            await self._snapshots.drop(snapshot, f"restore: {error}", Fate.DAMAGED)
             return Empty()
         except Unreachable as error:
             if error.sent:
                 await self._snapshots.suspect(snapshot, f"restore: {error}")
             raise
         if restored.tokens != snapshot.tokens:
-            await self._snapshots.drop(
-                snapshot, f"restore gave {restored.tokens} tokens instead of {snapshot.tokens}"
-            )
+            why = f"restore gave {restored.tokens} tokens instead of {snapshot.tokens}"
+            await self._snapshots.drop(snapshot, why, Fate.DAMAGED)
             return Unknown()
         try:
             await self._snapshots.used(snapshot)

@@ -12,7 +12,7 @@ from attrs import astuple, fields, frozen
 from slotgate.conversations import Conversation
 from slotgate.sessions import Session, SessionKey
 from slotgate.snapshots.database import Transactions
-from slotgate.snapshots.records import Left, Snapshot
+from slotgate.snapshots.records import Left, Snapshot, Use
 
 _COLUMNS = ", ".join(attribute.name for attribute in fields(Snapshot))
 _MARKS = ", ".join("?" for _ in fields(Snapshot))
@@ -110,6 +110,18 @@ class Index:
             return files, size
 
         return await self._database.runInteraction(count)
+
+    async def uses(self) -> list[Use]:
+        """What each route of each server takes of the disk."""
+
+        def read(cursor: sqlite3.Cursor) -> list[Use]:
+            rows = cursor.execute(
+                "SELECT server, route, count(*), coalesce(sum(size), 0) FROM snapshots"
+                " GROUP BY server, route ORDER BY server, route"
+            ).fetchall()
+            return [Use(*row) for row in rows]
+
+        return await self._database.runInteraction(read)
 
     async def identity_of(self, folder: str) -> str:
         """What a folder was when it was seen last; empty for one that never was."""

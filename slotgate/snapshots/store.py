@@ -4,16 +4,20 @@ The snapshots of one server: the records and the files together.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Collection
 from typing import Literal, Protocol, TypeVar
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from slotgate.sessions import Session, SessionKey, session_digits
 from slotgate.snapshots.eviction import for_space, surplus
+from slotgate.snapshots.fates import Fate, Fates
 from slotgate.snapshots.files import Folder, FolderAway, file_mark
 from slotgate.snapshots.fingerprints import Fingerprint
 from slotgate.snapshots.index import Index
@@ -27,6 +31,10 @@ class Blocking(Protocol):
     """Runs a blocking function off the reactor's thread."""
 
     def __call__(self, function: Callable[..., _T], *args: object) -> Deferred[_T]: ...
+
+
+def _nobody(snapshot: Snapshot, fate: Fate) -> None:
+    """Told where nobody counts."""
 
 
 class NoRoom(Exception):
@@ -53,6 +61,10 @@ class Snapshots:
     _verify: Literal["size", "xxh3"] = "size"
     #: The disk keeps at least so many bytes free.
     _min_free_bytes: int = 0
+    #: Told of each snapshot that is dropped.
+    _dropped: Callable[[Snapshot, Fate], None] = _nobody
+    #: What became of the sessions that were here.
+    fates: Fates = field(factory=Fates, init=False)
     #: Saves that got no answer: the server may still write their files.
     _abandoned: dict[SessionKey, list[Snapshot]] = field(factory=dict, init=False)
     #: Files during whose restore the server went away, once.
@@ -75,7 +87,8 @@ class Snapshots:
             self._log.warn("{file} is not seen: no folder {path}", file=snapshot.file, path=error)
             return None
         if problem:
-            await self.drop(snapshot, problem)
+            missing = problem == os.strerror(errno.ENOENT)
+            await self.drop(snapshot, problem, Fate.DELETED if missing else Fate.DAMAGED)
             return None
         return snapshot
 
@@ -93,7 +106,8 @@ class Snapshots:
             found = str(error)
         if found == snapshot.checksum:
             return snapshot
-        await self.drop(snapshot, f"damaged: its xxh3 is {found} instead of {snapshot.checksum}")
+        why = f"damaged: its xxh3 is {found} instead of {snapshot.checksum}"
+        await self.drop(snapshot, why, Fate.DAMAGED)
         return None
 
     async def model_file(self, path: str) -> str:
@@ -185,7 +199,7 @@ class Snapshots:
         if not going:
             raise NoRoom(f"the disk has {free / 1e9:.2f} GB left")
         for snapshot in going:
-            await self.drop(snapshot, "evicted: the disk is nearly full")
+            await self.drop(snapshot, "evicted: the disk is nearly full", Fate.EVICTED)
 
     async def evict(self, session: Session, needed: Collection[SessionKey]) -> None:
         """
@@ -223,7 +237,7 @@ class Snapshots:
             snapshots, policy, needed, coming_files=coming_files, coming_bytes=coming_bytes
         )
         for snapshot in going:
-            await self.drop(snapshot, "evicted: over the limits of its route")
+            await self.drop(snapshot, "evicted: over the limits of its route", Fate.EVICTED)
         return [snapshot for snapshot in snapshots if snapshot not in going]
 
     async def commit(
@@ -286,14 +300,29 @@ class Snapshots:
             self._log.warn("{file}: {reason}; tried once more", file=snapshot.file, reason=reason)
             return
         self._suspects.discard(snapshot.file)
-        await self.drop(snapshot, reason)
+        await self.drop(snapshot, reason, Fate.DAMAGED)
+
+    async def free_bytes(self) -> int | None:
+        """What is free on the disk; ``None`` where that is not seen."""
+        if self._folder is None:
+            return None
+        try:
+            return await self._blocking(self._folder.free_bytes)
+        except (OSError, DeferredTimeout):
+            return None
 
     async def used(self, snapshot: Snapshot) -> None:
         """A restore is a use: the snapshot is the last one to go."""
         await self.index.touch(snapshot, self._clock.seconds())
 
-    async def drop(self, snapshot: Snapshot, reason: str) -> None:
-        """Remove the record and its file: the next request of the session starts colder."""
+    async def drop(self, snapshot: Snapshot, reason: str, fate: Fate = Fate.DELETED) -> None:
+        """
+        Remove the record and its file: the next request of the session starts colder.
+
+        :param reason: for the log.
+        """
+        self.fates.note(snapshot.key, fate)
+        self._dropped(snapshot, fate)
         self._log.info(
             "{file} of session {session} is dropped: {reason}",
             file=snapshot.file,

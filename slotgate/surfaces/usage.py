@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import cast
 
 from attrs import define, evolve, field
 
@@ -16,6 +17,9 @@ from slotgate.llama.wire import Usage
 TAIL_BYTES = 16 * 1024
 #: Enough for the first event of an Anthropic stream, the only one that tells what was cached.
 HEAD_BYTES = 2 * 1024
+
+#: A day: what takes longer was not measured.
+_MOST_MS = 86_400_000
 
 # inside a JSON string the quotes would be escaped, so a match is a field and never a model's prose
 _TIMINGS = re.compile(rb'(?<!\\)"timings"\s*:\s*(?=\{)')
@@ -62,7 +66,8 @@ def usage_in(body: bytes) -> Usage | None:
     for timings in _objects(_TIMINGS, body):
         reused, read = _count(timings, "cache_n"), _count(timings, "prompt_n")
         if reused is not None and read is not None:
-            return Usage(reused, read, _count(timings, "predicted_n"))
+            read_ms = _milliseconds(timings, "prompt_ms")
+            return Usage(reused, read, _count(timings, "predicted_n"), read_ms)
     generated = None
     for usage in _objects(_USAGE, body):
         if (found := _from_usage(usage)) is not None:
@@ -89,6 +94,14 @@ def _objects(name: re.Pattern[bytes], body: bytes) -> Iterator[dict[str, object]
 def _count(values: object, name: str) -> int | None:
     value = values.get(name) if isinstance(values, dict) else None
     return value if type(value) is int else None
+
+
+def _milliseconds(values: dict[str, object], name: str) -> float | None:
+    value = values.get(name)
+    if type(value) not in (int, float):
+        return None
+    # a server's NaN compares as false
+    return float(cast(float, value)) if 0 <= cast(float, value) < _MOST_MS else None
 
 
 def _from_usage(usage: dict[str, object]) -> Usage | None:

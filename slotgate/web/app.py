@@ -49,6 +49,7 @@ def make_app(
     passing: Handler,
     root: Handler,
     translated: Mapping[tuple[str, str], Handler],
+    pages: Mapping[str, Handler],
 ) -> Klein:
     """
     The application.
@@ -59,6 +60,7 @@ def make_app(
     :param passing: answers everything else.
     :param root: answers ``/``.
     :param translated: answers what no server knows, by method and path.
+    :param pages: answers what is below ``/slotgate``, by path; each looks at the method itself.
     """
     app = Klein()
     # the server takes paths as they are, so no redirect may tidy them up
@@ -75,6 +77,9 @@ def make_app(
     for (method, path), handler in translated.items():
         served = _answered(handler, relayed=False)
         app.route(path, endpoint=f"{method} {path}", methods=[method])(served)
+    for path, handler in pages.items():
+        app.route(path, endpoint=f"page {path}")(_answered(handler, relayed=False))
+    app.route("/slotgate/<anything:rest>", endpoint="no page")(_answered(_no_page, relayed=False))
     app.route("/", endpoint="root page", methods=["GET", "HEAD"])(_answered(root))
     app.route("/", endpoint="root")(_answered(passing))
     app.route("/<path:rest>", endpoint="passing")(_answered(passing))
@@ -120,6 +125,10 @@ def _answered(
             return answer_error(request, 500, "slotgate failed; its log says how")
 
     return answer
+
+
+async def _no_page(request: IRequest, path: str) -> bytes:
+    raise Rejected(404, f"no such page: {path}")
 
 
 def _no_route(request: IRequest, failure: Failure) -> bytes:

@@ -17,9 +17,15 @@ from twisted.web.iweb import IRequest, IResponse
 from slotgate.config import Server
 from slotgate.llama.bodies import BodyLost, Complete, body_of
 from slotgate.llama.calls import is_lost
-from slotgate.llama.upstream import Upstream, UpstreamSilent, UpstreamUnreachable
+from slotgate.llama.upstream import (
+    Upstream,
+    UpstreamError,
+    UpstreamSilent,
+    UpstreamUnreachable,
+)
 from slotgate.reloading import Settings
 from slotgate.surfaces.translation import Translation
+from slotgate.telemetry.events import Telemetry
 from slotgate.web.headers import request_headers
 from slotgate.web.relay import Ended, relay
 
@@ -49,6 +55,7 @@ class Forward:
     _upstreams: Mapping[str, Upstream]
     _clock: IReactorTime
     _settings: Settings
+    _telemetry: Telemetry
     _running: set[IRequest] = field(factory=set, init=False)
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
 
@@ -59,7 +66,7 @@ class Forward:
         body: bytes,
         added: Mapping[str, str] | None = None,
         observe: Callable[[bytes], None] | None = None,
-        streaming: Callable[[], None] | None = None,
+        begun: Callable[[bool], None] | None = None,
         *,
         target: bytes | None = None,
         resend: bool = False,
@@ -70,7 +77,7 @@ class Forward:
 
         :param added: headers for the response.
         :param observe: is called with each piece of the response's body.
-        :param streaming: is called when a stream begins.
+        :param begun: is called when the answer begins, with whether it is a stream.
         :param target: what the server is asked for, where that is not what the client asked for.
         :param resend: the request may be sent another time.
         :param translation: what the client's surface makes of the answer.
@@ -89,8 +96,8 @@ class Forward:
             if resend and response.code in (400, 500):
                 response = await self._unless_lost(response, server)
             streams = _is_stream(response)
-            if streaming is not None and streams:
-                streaming()
+            if begun is not None:
+                begun(streams)
             rewriting = None
             if translation is not None:
                 rewriting = translation.rewriting(response.code, streams)
@@ -107,6 +114,10 @@ class Forward:
                 added=added,
                 rewriting=rewriting,
             )
+        except UpstreamError as error:
+            kind = "silent" if isinstance(error, UpstreamSilent) else "unreachable"
+            self._telemetry.failed(server.name, kind)
+            raise
         finally:
             self._running.discard(request)
             if not self._running:

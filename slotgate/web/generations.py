@@ -5,7 +5,6 @@ A generation on its way: the lease, the server, the answer, and what came of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TypeAlias
 
 from attrs import define, evolve, field
@@ -13,16 +12,18 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
+from slotgate.prompts.history import PromptHistory
 from slotgate.reloading import Settings
 from slotgate.slots.backend import Backend
-from slotgate.slots.choice import End, Verdict
-from slotgate.slots.lease import Lease
+from slotgate.slots.choice import End
 from slotgate.slots.pool import SlotPool
+from slotgate.slots.reasons import MEANINGS, Reason
 from slotgate.surfaces.anthropic import translation_of
 from slotgate.surfaces.generation import Generation, body_for
 from slotgate.surfaces.translation import Translation
-from slotgate.surfaces.usage import Ends
+from slotgate.telemetry.events import Telemetry
 from slotgate.web.asked import Asked, Understanding
+from slotgate.web.course import Course
 from slotgate.web.forward import Forward, ModelLost
 from slotgate.web.relay import Ended
 from slotgate.web.requests import path_of
@@ -32,6 +33,8 @@ from slotgate.web.waiting import Chance, rejections, with_model
 #: that is over by then leaves little time for anybody else's.
 LOOK_AFTER_SECONDS = 0.05
 
+#: So many routes are said to have no cache; each of them once, and for each reason.
+_MOST_NAMED = 1000
 
 #: Makes what becomes of an answer, of when the request came and when its turn was, in seconds.
 Translate: TypeAlias = Callable[[float, float], Translation | None]
@@ -39,19 +42,6 @@ Translate: TypeAlias = Callable[[float, float], Translation | None]
 
 class _Misplaced(Exception):
     """A router was taken for a server with one model."""
-
-
-@define
-class _Course:
-    """A request that has a lease, and how it goes."""
-
-    asked: Asked
-    lease: Lease
-    #: When it came, and how long it waited for its lease, in seconds.
-    began: float
-    waited: float
-    ends: Ends = field(factory=Ends)
-    end: End = End.UNSENT
 
 
 @define
@@ -64,6 +54,10 @@ class Generations:
     _backends: Mapping[str, Backend]
     _forward: Forward
     _clock: IReactorTime
+    _prompts: PromptHistory
+    _telemetry: Telemetry
+    #: The routes that were said to have no cache, and why.
+    _named: set[tuple[str, Reason]] = field(factory=set, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
     async def answer(self, request: IRequest, path: str) -> None:
@@ -74,47 +68,48 @@ class Generations:
         :raises UpstreamError: the server gave no answer, and nothing was written yet.
         """
         asked = await self._understanding.of(request, path)
-        await self.serve(request, asked, lambda began, ready: translation_of(path))
+        await self.serve(request, path, asked, lambda began, ready: translation_of(path))
 
-    async def serve(self, request: IRequest, asked: Asked, translate: Translate) -> None:
+    async def serve(self, request: IRequest, path: str, asked: Asked, translate: Translate) -> None:
         """
         Relay one request that was understood.
 
+        :param path: as the client asked.
         :param translate: makes what becomes of the answer.
         :raises Rejected: slotgate does not take the request.
         :raises UpstreamError: the server gave no answer, and nothing was written yet.
         """
         began = self._clock.seconds()
         backend = self._backends[asked.route.server]
+
+        async def attempt(chance: Chance) -> None:
+            await self._answer(request, Course(asked, path, began, self._clock), translate, chance)
+
         try:
-            answer = partial(self._answer, request, asked, translate, began)
-            await with_model(backend, asked.place, answer)
+            await with_model(backend, asked.place, attempt)
         except _Misplaced:
             # what came up at the address meanwhile has many models
             asked = evolve(asked, place=await backend.found(asked.route, asked.asked))
-            answer = partial(self._answer, request, asked, translate, began)
-            await with_model(backend, asked.place, answer)
+            await with_model(backend, asked.place, attempt)
 
     async def _answer(
-        self, request: IRequest, asked: Asked, translate: Translate, began: float, chance: Chance
+        self, request: IRequest, course: Course, translate: Translate, chance: Chance
     ) -> None:
         """
         :raises ModelLost: the model went away, and may be asked for again.
         :raises _Misplaced: its place turned out to be another one.
         """
+        asked = course.asked
         backend = self._backends[asked.route.server]
         address = backend.still(asked.place).address
+        if not asked.route.cache or address is None:
+            self._name_once(course)
         if address is None:
             body = body_for(asked.generation, None, asked.model)
-            translation = translate(began, self._clock.seconds())
-            end = await self._relay(
-                request, asked, body, Verdict.BYPASS, translation, resend=chance.resend
-            )
-            self._log.info(
-                "no slot for it on {route}: bypass, {end}",
-                route=asked.model or asked.route.model,
-                end=end.value,
-            )
+            try:
+                await self._relay(request, course, body, translate, chance)
+            finally:
+                self._over(course)
             return
         with rejections():
             lease = await self._pool.at(address).lease(asked.want)
@@ -131,21 +126,11 @@ class Generations:
             if misplaced:
                 lease.release(End.UNSENT)
                 raise _Misplaced
-        course = _Course(asked, lease, began, self._clock.seconds() - began)
+        course.lease = lease
         looking = self._clock.callLater(LOOK_AFTER_SECONDS, lease.working)
         try:
             body = body_for(asked.generation, lease.slot_id, asked.model, may_reuse=lease.may_reuse)
-            course.end = End.CUT
-            course.end = await self._relay(
-                request,
-                asked,
-                body,
-                lease.verdict,
-                translate(began, self._clock.seconds()),
-                course.ends,
-                lease.working,
-                resend=chance.resend,
-            )
+            await self._relay(request, course, body, translate, chance)
         finally:
             if looking.active():
                 looking.cancel()
@@ -156,73 +141,74 @@ class Generations:
             else:
                 self._over(course)
 
-    def _over(self, course: _Course) -> None:
-        """Give the lease back, and tell in one line how the request went."""
-        end, usage = course.end, None
+    def _over(self, course: Course) -> None:
+        """Give the lease back, and tell how the request went."""
+        usage = None
         try:
-            if end is End.COMPLETE:
-                usage = course.ends.usage()
-                if usage is None and course.ends.failed():
-                    end = End.CUT
+            usage = course.usage()
         finally:
-            course.lease.release(end, usage)
-        if end in (End.COMPLETE, End.CUT):
+            if course.lease is not None:
+                course.lease.release(course.end, usage)
+        if course.lease is not None and course.end in (End.COMPLETE, End.CUT):
             course.asked.went_on()
+        if course.again:
+            return
+        try:
+            course.tell(usage, self._prompts, self._telemetry)
+        except Exception:
+            # a request that was answered must not fail for what is told of it
+            self._log.failure("it can not be told how a request went")
+
+    def _name_once(self, course: Course) -> None:
+        """Say why requests of a route are relayed without a cache, once."""
+        route, reason = course.asked.route.model, course.reason
+        if (route, reason) in self._named or len(self._named) >= _MOST_NAMED:
+            return
+        self._named.add((route, reason))
         self._log.info(
-            "{session} ({source}{side}) on {route}: {cache}, {end};"
-            " {read} tokens read, {reused} reused, {generated} generated;"
-            " waited {waited:.2f} s of {seconds:.2f} s",
-            session=_shown(course.asked),
-            source=course.asked.source,
-            side=f", {course.asked.side}" if course.asked.side else "",
-            route=course.asked.place.model or course.asked.route.model,
-            cache=course.lease.verdict.value,
-            end=end.value,
-            read=usage.read if usage else None,
-            reused=usage.reused if usage else None,
-            generated=usage.generated if usage else None,
-            waited=course.waited,
-            seconds=self._clock.seconds() - course.began,
+            "requests of route {route} are relayed without a cache: {reason}, {meaning}",
+            route=route,
+            reason=reason.value,
+            meaning=MEANINGS[reason],
         )
 
     async def _relay(
         self,
         request: IRequest,
-        asked: Asked,
+        course: Course,
         body: bytes,
-        verdict: Verdict,
-        translation: Translation | None,
-        ends: Ends | None = None,
-        streaming: Callable[[], None] | None = None,
-        *,
-        resend: bool,
-    ) -> End:
+        translate: Translate,
+        chance: Chance,
+    ) -> None:
+        asked = course.asked
+        session = asked.want.session
         told = {
-            "X-Slotgate-Session": _shown(asked),
+            "X-Slotgate-Session": session.key.shown if session else "none",
             "X-Slotgate-Source": asked.source,
-            "X-Slotgate-Cache": verdict.value,
+            "X-Slotgate-Cache": course.verdict.value,
         }
         server = self._settings.config.servers[asked.route.server]
-        ended, status = await self._forward(
-            request,
-            server,
-            body,
-            told,
-            ends,
-            streaming,
-            target=_target(request, asked.generation),
-            resend=resend,
-            translation=translation,
-        )
-        if ended is not Ended.COMPLETE:
-            return End.CUT
-        return End.COMPLETE if status == 200 else End.REFUSED
+        translation = translate(course.began, course.starts())
+        course.end = End.CUT
+        try:
+            ended, status = await self._forward(
+                request,
+                server,
+                body,
+                told,
+                course.ends,
+                course.answered,
+                target=_target(request, asked.generation),
+                resend=chance.resend,
+                translation=translation,
+            )
+        except ModelLost:
+            course.again = True
+            raise
+        if ended is Ended.COMPLETE:
+            course.end = End.COMPLETE if status == 200 else End.REFUSED
 
 
 def _target(request: IRequest, generation: Generation) -> bytes:
     """The client's own target, where its surface is the server's too."""
     return request.uri if path_of(request) == generation.path else generation.path.encode()
-
-
-def _shown(asked: Asked) -> str:
-    return asked.want.session.key.shown if asked.want.session else "none"

@@ -141,7 +141,7 @@ class Ollama:
         def translate(came: float, ready: float) -> Translation:
             return AnswerTranslation(asked, Watch(came, ready, self._clock.seconds))
 
-        await self._generations.serve(request, understood, translate)
+        await self._generations.serve(request, path, understood, translate)
         return None
 
     async def _keep(self, purpose: Purpose, name: str) -> None:

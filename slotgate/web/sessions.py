@@ -19,9 +19,9 @@ from slotgate.llama.errors import ControlError, Loading
 from slotgate.prompts.history import PromptHistory
 from slotgate.sessions import SessionKey
 from slotgate.slots.backend import Backend
-from slotgate.slots.machine import Content, Gone, Holding
+from slotgate.slots.machine import Content, Erased, Gone, Holding
 from slotgate.slots.pool import SlotPool
-from slotgate.slots.slot import Erased, Slot
+from slotgate.slots.slot import Slot
 from slotgate.snapshots.index import Index
 from slotgate.snapshots.records import Snapshot
 from slotgate.web._prompt_json import prompt_json

@@ -1,0 +1,1 @@
+"""The dashboard: what goes on, as a page for people."""

@@ -1,0 +1,134 @@
+"""
+What is done to sessions and slots for an admin.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+
+from slotgate.llama.errors import ControlError
+from slotgate.sessions import SessionKey
+from slotgate.slots.address import Address
+from slotgate.slots.pool import SlotPool
+from slotgate.slots.slot import Slot
+from slotgate.snapshots.database import IndexAway
+from slotgate.web._session_calls import Action, Call
+from slotgate.web._session_finding import Finding
+from slotgate.web._session_json import Viewer, session_json
+from slotgate.web.rejected import Rejected
+from slotgate.web.sessions import Sessions
+
+_Json = Mapping[str, Any]
+_T = TypeVar("_T")
+
+#: The index does not answer: what the first to notice gets, and all after that for a while.
+AWAY = (IndexAway, sqlite3.OperationalError, DeferredTimeout)
+
+_ADMIN = Viewer(client=None, names_clients=True)
+
+
+@frozen
+class Work:
+    """The calls of the session API that the dashboard makes."""
+
+    _sessions: Sessions
+    _finding: Finding
+    _pool: SlotPool
+
+    async def listing(self, offset: int, limit: int) -> _Json | None:
+        """A page of all sessions; ``None``: the index does not answer."""
+        try:
+            return await self._sessions._list(Call(Action.LIST, limit=limit, offset=offset), _ADMIN)
+        except AWAY:
+            return None
+
+    async def session(self, key: SessionKey) -> _Json | None:
+        """A session as the session API lists it; ``None``: nothing of it is kept."""
+        viewer = Viewer(client=key.client, names_clients=True)
+        call = Call(Action.LIST, id=key.id, route=key.route)
+        try:
+            here, saved = await self._finding.named(call, viewer)
+        except (Rejected, *AWAY):
+            return None
+        if key not in here and key not in saved:
+            return None
+        return session_json(viewer, key, here.get(key), saved.get(key))
+
+    async def prompts(self, key: SessionKey) -> _Json | None:
+        """
+        A session's last two prompts compared.
+
+        :returns: ``None``: there is nothing to compare.
+        """
+        try:
+            told = await self._of(Action.PROMPT, key)
+        except (Rejected, *AWAY):
+            return None
+        return next((one for one in told["prompts"] if one.get("client") == key.client), None)
+
+    async def save(self, key: SessionKey) -> None:
+        """
+        Save a session that is in a slot.
+
+        :raises Rejected: it is not, or could not be saved.
+        """
+        await self._of(Action.SAVE, key)
+
+    async def delete(self, key: SessionKey) -> None:
+        """
+        Delete a session's snapshot, and forget what is in a slot of it.
+
+        :raises Rejected: there is no such session.
+        """
+        await self._of(Action.DELETE, key)
+
+    async def _of(self, action: Action, key: SessionKey) -> _Json:
+        work = {
+            Action.PROMPT: self._sessions._prompt,
+            Action.SAVE: self._sessions._save,
+            Action.DELETE: self._sessions._delete,
+        }[action]
+        # for the client whose it is: another one may have a session of the same name
+        viewer = Viewer(client=key.client, names_clients=True)
+        return await _in_any_case(work(Call(action, id=key.id, route=key.route), viewer))
+
+    def slot(self, address: Address) -> Slot:
+        """
+        A slot.
+
+        :raises Rejected: there is none.
+        """
+        for slot in self._pool:
+            if slot.address == address:
+                return slot
+        raise Rejected(404, f"there is no {address}")
+
+    async def clear(self, address: Address) -> int:
+        """
+        Erase what is in a slot.
+
+        :returns: how many tokens it dropped.
+        :raises Rejected: there is no such slot, or it could not be erased.
+        """
+
+        async def clear() -> int:
+            try:
+                erased = await self.slot(address).erase()
+            except ControlError as error:
+                raise Rejected(502, f"{address}: {error}") from None
+            return 0 if erased is None else erased.tokens
+
+        return await _in_any_case(clear())
+
+
+def _in_any_case(work: Coroutine[Any, Any, _T]) -> Deferred[_T]:
+    """Wait for something that goes on when nobody waits any longer."""
+    waiting: Deferred[_T] = Deferred()
+    Deferred.fromCoroutine(work).chainDeferred(waiting)
+    return waiting

@@ -1,0 +1,57 @@
+"""
+What became of sessions that have no snapshot, or not their newest: the answer to "why was it
+cold?".
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+
+from attrs import define, field
+
+from slotgate.sessions import SessionKey
+
+#: Of so many sessions it is remembered; about 300 bytes each.
+MOST = 10_000
+
+
+class Fate(enum.Enum):
+    """What became of a session's cache."""
+
+    #: It was in a slot, and has no newer snapshot than that.
+    UNSAVED = "not saved"
+    TOO_SHORT = "too short"
+    EVICTED = "evicted"
+    OTHER_MODEL = "other model"
+    DAMAGED = "damaged"
+    #: Somebody deleted it: a client, or the file was gone.
+    DELETED = "deleted"
+    #: The slot went with the server or its model before it was saved.
+    RESTARTED = "server restarted"
+    UNLOADED = "model unloaded"
+    #: Somebody used the slot past slotgate before it was saved.
+    OVERWRITTEN = "used by another client"
+
+
+@define(eq=False)
+class Fates:
+    """
+    The fates of the sessions of one server, the latest of each. In memory only: after our start
+    nothing is known of what has no record.
+
+    Invariant: at most :data:`MOST`; those noted longest ago go first.
+    """
+
+    _fates: OrderedDict[SessionKey, Fate] = field(factory=OrderedDict, init=False)
+
+    def note(self, key: SessionKey, fate: Fate) -> None:
+        """This became of a session."""
+        self._fates[key] = fate
+        self._fates.move_to_end(key)
+        while len(self._fates) > MOST:
+            self._fates.popitem(last=False)
+
+    def of(self, key: SessionKey) -> Fate | None:
+        """``None``: it was never here, as far as is known."""
+        return self._fates.get(key)

@@ -1,0 +1,1 @@
+"""What happened and why: told to whoever counts and shows it."""

@@ -1,0 +1,86 @@
+"""
+Looks that many wait for: one at a time, and nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Generic, TypeVar
+
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+
+_T = TypeVar("_T")
+
+#: How long somebody waits for a look, in seconds.
+WAIT_SECONDS = 2.0
+
+#: An answer so old is told again, in seconds: probes come in flocks.
+FRESH_SECONDS = 1.0
+
+
+@define(eq=False)
+class Look(Generic[_T]):
+    """
+    Looks at something for everybody who asks meanwhile.
+
+    Invariant: at most one look runs.
+    """
+
+    _begin: Callable[[], Deferred[_T]]
+    _clock: IReactorTime
+    #: It can not be stopped: it is in a thread. A second one would take another thread.
+    _lasts: bool = False
+    _running: Deferred[None] | None = field(default=None, init=False)
+    _waiting: list[Deferred[_T]] = field(factory=list, init=False)
+    #: The latest answer, and when it came.
+    _latest: tuple[float, _T] | None = field(default=None, init=False)
+
+    async def __call__(self) -> _T:
+        """
+        What is seen.
+
+        :raises TimeoutError: (Twisted's) it takes too long.
+        """
+        if self._latest is not None and self._clock.seconds() - self._latest[0] < FRESH_SECONDS:
+            return self._latest[1]
+        waiting: Deferred[_T] = Deferred(self._leave)
+        self._waiting.append(waiting)
+        if self._running is None:
+            running = self._begin().addCallbacks(self._seen, self._failed)
+            if not running.called:
+                self._running = running
+        return await waiting.addTimeout(WAIT_SECONDS, self._clock)
+
+    def _leave(self, waiting: Deferred[_T]) -> None:
+        self._waiting.remove(waiting)
+        if not self._waiting and self._running is not None and not self._lasts:
+            self._running.cancel()
+
+    def _seen(self, answer: _T) -> None:
+        self._latest = (self._clock.seconds(), answer)
+        for waiting in self._over():
+            waiting.callback(answer)
+
+    def _failed(self, failure: Failure) -> None:
+        for waiting in self._over():
+            waiting.errback(failure)
+
+    def _over(self) -> list[Deferred[_T]]:
+        self._running = None
+        over, self._waiting = self._waiting, []
+        return over
+
+
+async def together(looks: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Wait for all of them at once."""
+    begun = [Deferred.fromCoroutine(look) for look in looks]
+    try:
+        return [await one for one in begun]
+    except BaseException:
+        for one in begun:
+            one.addErrback(lambda failure: failure.trap(CancelledError) and None)
+            one.cancel()
+        raise

@@ -1,0 +1,247 @@
+"""``GET /slotgate/status``: what goes on, and why each request read what it read."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, ClassVar, cast
+from unittest.mock import Mock
+
+from gateway import CHAT, Chat, FakeGatewayCase, GatewayCase, RealGatewayCase
+from twisted.logger import ILogObserver, formatEvent, globalLogPublisher
+
+from slotgate.prompts.history import PromptHistory
+from slotgate.snapshots.database import IndexAway
+from slotgate.snapshots.index import Index
+from slotgate.testing.faults import Refuse
+
+_KEYS = """
+        [[clients]]
+        name = "me"
+        key = "admin-key"
+        admin = true
+        [[clients]]
+        name = "webui"
+        key = "webui-key"
+"""
+
+
+class Watching(GatewayCase):
+    """Looks at what was told of requests."""
+
+    async def status(self) -> dict[str, Any]:
+        """What goes on now."""
+        found: dict[str, Any] = (await self.get("/slotgate/status")).json
+        return found
+
+    async def told(self, count: int) -> list[dict[str, Any]]:
+        """The requests, the oldest first, once so many are over: that is told after the answer."""
+        while len(requests := (await self.status())["requests"]) < count:
+            await self.pause(0.01)
+        return list(reversed(requests))
+
+    def lines(self, field: str) -> list[str]:
+        """The lines of the log from now on whose events have a field."""
+        found: list[str] = []
+
+        def observe(event: Any) -> None:
+            if field in event:
+                found.append(formatEvent(event))
+
+        observer = cast(ILogObserver, observe)
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        return found
+
+
+class StatusTests(FakeGatewayCase, Watching):
+    """Everything is there, and it costs the server nothing."""
+
+    async def test_a_gateway_that_has_done_nothing(self) -> None:
+        status = await self.status()
+        self.assertEqual(status["totals"]["requests"], 0)
+        self.assertIsNone(status["totals"]["hit_ratio"])
+        (slot,) = status["slots"]
+        self.assertEqual((slot["state"], slot["session"], slot["waiting"]), ("unknown", None, 0))
+        (server,) = status["servers"]
+        self.assertEqual((server["mode"], server["reachable"]), ("single", True))
+        self.assertEqual(status["disk"]["files"], 0)
+        self.assertEqual(self.llama.calls, [])
+
+    async def test_what_requests_did(self) -> None:
+        a, b = self.chat("A", 30), self.chat("B", 30)
+        for chat in (a, b, a):
+            await chat.turn()
+        requests = await self.told(3)
+        found = [(one["session"], one["cache"], one["reason"]) for one in requests]
+        self.assertEqual(
+            found,
+            [
+                ("A", "cold", "new session"),
+                ("B", "cold", "new session"),
+                ("A", "restored", ""),
+            ],
+        )
+        status = await self.status()
+        totals = status["totals"]
+        self.assertEqual((totals["saves"], totals["restores"]), (2, 1))
+        self.assertEqual(totals["tokens_read"], sum(one["read"] for one in requests))
+        self.assertEqual(totals["tokens_reused"], sum(one["reused"] for one in requests))
+        kinds = [span["kind"] for span in status["spans"]]
+        self.assertEqual(kinds.count("save"), 2)
+        self.assertEqual(kinds.count("restore"), 1)
+        self.assertEqual(kinds.count("generate"), 3)
+        self.assertEqual(status["disk"]["files"], 2)
+        sizes = sum(file.stat().st_size for file in self.slots.iterdir())
+        self.assertEqual(status["disk"]["bytes"], sizes)
+
+    async def test_an_index_that_does_not_answer_is_no_reason_to_fail(self) -> None:
+        for error in (IndexAway(), sqlite3.OperationalError("database is locked")):
+            self.patch(Index, "uses", Mock(side_effect=error))
+            status = await self.status()
+            self.assertIsNone(status["disk"]["files"])
+            self.assertEqual(len(status["slots"]), 1)
+
+    async def test_only_a_look(self) -> None:
+        answer = await self.post("/slotgate/status", {})
+        self.assertEqual((answer.status, answer.headers["allow"]), (405, "GET, HEAD"))
+
+    async def test_what_is_not_there_is_not_asked_of_the_server(self) -> None:
+        for path in ("/slotgate/nothing", "/slotgate/status/x", "/slotgate//"):
+            self.assertEqual((await self.get(path)).status, 404, path)
+        self.assertEqual(self.llama.calls, [])
+
+    async def test_each_request_is_one_line(self) -> None:
+        lines, chat = self.lines("explanation"), self.chat("A", 30)
+        for _ in range(2):
+            await chat.turn()
+        await self.told(2)
+        first, second = lines
+        self.assertIn("A (header:x-session-id) on *: cold (new session), complete;", first)
+        self.assertIn("A (header:x-session-id) on *: resident, complete;", second)
+        self.assertIn("4 messages, the last prompt had 2", second)
+
+    async def test_a_refused_request_is_told_and_is_not_the_last_prompt(self) -> None:
+        chat = self.chat("A", 30)
+        await chat.turn()
+        self.llama.plan(Refuse(400), path=CHAT)
+        other = Chat(self, "A", [{"role": "user", "content": "otherwise"}])
+        self.assertEqual((await other.turn()).status, 400)
+        await chat.turn()
+        _, refused, after = await self.told(3)
+        self.assertEqual((refused["end"], refused["read"]), ("refused", None))
+        self.assertIn(
+            "4 messages, the last prompt had 2: the first 2 are the same", after["prompt"]
+        )
+
+    async def test_an_upstream_error_is_counted(self) -> None:
+        await self.llama.stop()
+        answer = await self.chat("A", 30).turn()
+        self.assertEqual(answer.status, 502)
+        self.assertEqual((await self.status())["totals"]["upstream_errors"], 1)
+
+
+class RouteTests(FakeGatewayCase, Watching):
+    """Routes without a cache are named once."""
+
+    config = (
+        FakeGatewayCase.config
+        + """
+        [[routes]]
+        model = "plain"
+        server = "local"
+        cache = false
+"""
+    )
+
+    async def test_the_reason_is_told_once_and_each_request_in_the_list(self) -> None:
+        told = self.lines("meaning")
+        for _ in range(3):
+            body = {"model": "plain", "messages": [{"role": "user", "content": "hello"}]}
+            self.assertEqual((await self.post(CHAT, body)).status, 200)
+        requests = await self.told(3)
+        for request in requests:
+            self.assertEqual(
+                (request["cache"], request["reason"], request["sentence"]),
+                ("bypass", "route without cache", "cache = false on its route"),
+            )
+        self.assertEqual(
+            told,
+            [
+                "requests of route plain are relayed without a cache: route without cache,"
+                " cache = false on its route"
+            ],
+        )
+
+
+class KeyTests(FakeGatewayCase, Watching):
+    """With keys it is for admins."""
+
+    config = FakeGatewayCase.config + _KEYS
+
+    async def test_who_may_look(self) -> None:
+        statuses = {}
+        for key in ("", "webui-key", "admin-key"):
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            answer = await self.request("GET", "/slotgate/status", headers)
+            statuses[key] = answer.status
+        self.assertEqual(statuses, {"": 401, "webui-key": 403, "admin-key": 200})
+
+
+class VerdictTests(RealGatewayCase, Watching):
+    """The verdicts of a real server's requests."""
+
+    options: ClassVar[dict[str, Any]] = {}
+
+    async def test_a_message_that_changed_in_the_middle(self) -> None:
+        chat = self.chat("A")
+        for _ in range(3):
+            await chat.turn()
+        chat.messages[0]["content"] = "B" + chat.messages[0]["content"]
+        await chat.turn()
+        last = (await self.told(4))[-1]
+        self.assertEqual(last["finding"], "prompt differs at message 1")
+        self.assertIn("the system message changed", last["prompt"])
+        self.assertGreater(last["read"], last["reused"])
+
+    async def test_a_server_that_was_restarted(self) -> None:
+        chat = self.chat("A")
+        await chat.turn()
+        await self.post("/api/sessions/A/save", {})
+        await self.llama.restart()
+        answer = await chat.turn()
+        self.assertEqual(answer.cache, "restored")
+        last = (await self.told(2))[-1]
+        self.assertEqual(last["finding"], "server restarted")
+
+    async def test_another_client_that_came_past_us(self) -> None:
+        chat = self.chat("A")
+        await chat.turn()
+        await self.post(
+            "/completion", {"prompt": "stranger " * 50, "n_predict": 1}, base=self.llama.url
+        )
+        await chat.turn()
+        last = (await self.told(2))[-1]
+        self.assertEqual((last["cache"], last["reason"]), ("cold", "no snapshot"))
+        self.assertEqual(last["finding"], "used by another client")
+
+    async def test_a_side_request(self) -> None:
+        chat = self.chat("A")
+        await chat.turn()
+        title = [{"role": "user", "content": "A title for this chat, please."}]
+        await Chat(self, "A", title).turn()
+        last = (await self.told(2))[-1]
+        self.assertEqual((last["cache"], last["reason"]), ("bypass", "side request"))
+        self.assertIn("beside", last["sentence"])
+
+
+class FaultTests(FakeGatewayCase, Watching):
+    """What can not be told costs the request nothing."""
+
+    async def test_a_fault_in_the_comparison(self) -> None:
+        self.patch(PromptHistory, "note", Mock(side_effect=ZeroDivisionError))
+        chat = self.chat("A", 30)
+        self.assertEqual((await chat.turn()).status, 200)
+        self.assertEqual((await chat.turn()).cache, "resident")
+        while len(failed := self.flushLoggedErrors(ZeroDivisionError)) < 1:
+            await self.pause(0.01)
+        self.assertTrue(failed)
