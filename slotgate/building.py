@@ -175,6 +175,7 @@ def build(
         root=ollama.root,
         translated=ollama.paths,
         pages=pages,
+        rejected=telemetry.rejected,
     )
     max_body = int(config.gateway.max_body_mib * 1024 * 1024)
     site = limited_site(app.resource(), reactor, max_body, Origins(settings))

@@ -96,6 +96,13 @@ def test_saves_and_restores_count_when_they_succeed() -> None:
     assert [span.failed for span in journal.spans(0)].count(True) == 6
 
 
+def test_what_was_not_answered_and_what_was_not_taken() -> None:
+    journal = Journal()
+    journal.failed("local", "silent")
+    journal.rejected(503)
+    assert (journal.totals.upstream_errors, journal.totals.rejected) == (1, 1)
+
+
 def test_a_request_is_a_span_of_reading_and_one_of_generating() -> None:
     journal = Journal()
     journal.served(served())

@@ -112,6 +112,7 @@ def full() -> Metrics:
     counted.stepped(STEP)
     counted.dropped(SNAPSHOT, Fate.EVICTED)
     counted.failed("local", "silent")
+    counted.rejected(503)
     return counted
 
 

@@ -133,6 +133,13 @@ class StatusTests(FakeGatewayCase, Watching):
             "4 messages, the last prompt had 2: the first 2 are the same", after["prompt"]
         )
 
+    async def test_what_slotgate_does_not_take_is_counted(self) -> None:
+        answer = await self.request("POST", CHAT, data=b"no JSON")
+        self.assertEqual(answer.status, 400)
+        self.assertEqual((await self.status())["totals"]["rejected"], 1)
+        page = (await self.get("/slotgate/metrics")).body.decode()
+        self.assertIn('slotgate_rejected_requests_total{status="400"} 1.0', page)
+
     async def test_an_upstream_error_is_counted(self) -> None:
         await self.llama.stop()
         answer = await self.chat("A", 30).turn()

@@ -76,6 +76,9 @@ class Listener(Protocol):
         :param kind: ``unreachable`` or ``silent``.
         """
 
+    def rejected(self, status: int) -> None:
+        """slotgate itself did not take a request, and answered with that status."""
+
 
 @define(eq=False)
 class Telemetry:
@@ -103,6 +106,10 @@ class Telemetry:
     def failed(self, server: str, kind: str) -> None:
         """As :class:`Listener` says."""
         self._each(lambda listener: listener.failed(server, kind))
+
+    def rejected(self, status: int) -> None:
+        """As :class:`Listener` says."""
+        self._each(lambda listener: listener.rejected(status))
 
     def _each(self, tell: Callable[[Listener], None]) -> None:
         for listener in self._listeners:

@@ -69,6 +69,7 @@ class Totals:
     bytes_read: int = 0
     evictions: int = 0
     upstream_errors: int = 0
+    rejected: int = 0
 
     @property
     def hit_ratio(self) -> float | None:
@@ -182,6 +183,10 @@ class Journal:
     def failed(self, server: str, kind: str) -> None:
         """As :class:`~slotgate.telemetry.events.Listener` says."""
         self.totals = evolve(self.totals, upstream_errors=self.totals.upstream_errors + 1)
+
+    def rejected(self, status: int) -> None:
+        """As :class:`~slotgate.telemetry.events.Listener` says."""
+        self.totals = evolve(self.totals, rejected=self.totals.rejected + 1)
 
 
 def _spans_of(served: Served) -> Iterable[Span]:

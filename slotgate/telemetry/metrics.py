@@ -135,6 +135,9 @@ class Metrics:
         self._errors = self._counter(
             "upstream_errors", "Requests that a server did not answer.", ("server", "kind")
         )
+        self._rejections = self._counter(
+            "rejected_requests", "Requests that slotgate itself did not take.", ("status",)
+        )
         for server in servers:
             self._begin(server)
 
@@ -210,6 +213,10 @@ class Metrics:
     def failed(self, server: str, kind: str) -> None:
         """As :class:`~slotgate.telemetry.events.Listener` says."""
         self._errors.labels(server, kind).inc()
+
+    def rejected(self, status: int) -> None:
+        """As :class:`~slotgate.telemetry.events.Listener` says."""
+        self._rejections.labels(str(status)).inc()
 
     def _counter(self, name: str, meaning: str, labels: tuple[str, ...]) -> Counter:
         return Counter(f"slotgate_{name}", meaning, labels, registry=self._registry)

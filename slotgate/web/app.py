@@ -5,6 +5,7 @@ The Klein application: a table of routes, and what becomes of a handler that fai
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from klein import Klein
@@ -50,6 +51,7 @@ def make_app(
     root: Handler,
     translated: Mapping[tuple[str, str], Handler],
     pages: Mapping[str, Handler],
+    rejected: Callable[[int], None],
 ) -> Klein:
     """
     The application.
@@ -61,40 +63,43 @@ def make_app(
     :param root: answers ``/``.
     :param translated: answers what no server knows, by method and path.
     :param pages: answers what is below ``/slotgate``, by path; each looks at the method itself.
+    :param rejected: is told of each request that was not taken, with the status of the answer.
     """
+    answered = partial(_answering, rejected)
     app = Klein()
     # the server takes paths as they are, so no redirect may tidy them up
     app.url_map.merge_slashes = False
     for path in PATHS:
-        app.route(path, endpoint=path, methods=["POST"])(_answered(generate, path))
+        app.route(path, endpoint=path, methods=["POST"])(answered(generate, path))
     app.url_map.converters["anything"] = _Anything
     # whatever comes after the slash: the server takes /slots/0/ and /slots/0abc for slot 0 too
     slots = "/slots/<anything:slot>"
-    app.route(slots, endpoint="slot call", methods=["POST"])(_answered(slot_call))
-    own = _answered(session_call, relayed=False)
+    app.route(slots, endpoint="slot call", methods=["POST"])(answered(slot_call))
+    own = answered(session_call, relayed=False)
     app.route("/api/sessions", endpoint="sessions")(own)
     app.route("/api/sessions/<anything:rest>", endpoint="session call")(own)
     for (method, path), handler in translated.items():
-        served = _answered(handler, relayed=False)
+        served = answered(handler, relayed=False)
         app.route(path, endpoint=f"{method} {path}", methods=[method])(served)
     for path, handler in pages.items():
-        app.route(path, endpoint=f"page {path}")(_answered(handler, relayed=False))
-    app.route("/slotgate/<anything:rest>", endpoint="no page")(_answered(_no_page, relayed=False))
-    app.route("/", endpoint="root page", methods=["GET", "HEAD"])(_answered(root))
-    app.route("/", endpoint="root")(_answered(passing))
-    app.route("/<path:rest>", endpoint="passing")(_answered(passing))
+        app.route(path, endpoint=f"page {path}")(answered(handler, relayed=False))
+    app.route("/slotgate/<anything:rest>", endpoint="no page")(answered(_no_page, relayed=False))
+    app.route("/", endpoint="root page", methods=["GET", "HEAD"])(answered(root))
+    app.route("/", endpoint="root")(answered(passing))
+    app.route("/<path:rest>", endpoint="passing")(answered(passing))
     app.handle_errors(HTTPException)(_no_route)
     return app
 
 
-def _answered(
-    handler: Handler, path: str = "", *, relayed: bool = True
+def _answering(
+    rejected: Callable[[int], None], handler: Handler, path: str = "", *, relayed: bool = True
 ) -> Callable[..., Coroutine[Any, Any, Answer]]:
     """
     Turn what a handler raises into an answer, or into a cut connection where it is too late.
 
     Klein would end a stream cleanly after an error, and the client would take it for complete.
 
+    :param rejected: is told of each request that was not taken.
     :param path: what the route stands for, where it is one path.
     :param relayed: whether a server gets to see the path.
     """
@@ -108,6 +113,7 @@ def _answered(
             # the client has gone; Klein suppresses exactly this
             raise
         except Rejected as error:
+            rejected(error.status)
             return answer_error(request, error.status, error.message, error.headers)
         except BadTarget as error:
             return answer_error(request, 400, str(error))
