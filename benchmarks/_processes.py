@@ -42,7 +42,7 @@ model = "relayed"
 server = "plain"
 cache = false
 """
-_LISTENS = re.compile(r"slotgate listens on .*port=(\d+)")
+_LISTENS = re.compile(r"slotgate listens on http://\S+:(\d+)(?=\D)")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 

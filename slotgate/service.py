@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from slotgate.building import build
 from slotgate.config import Config
 from slotgate.conversations import Conversation
+from slotgate.listening import url_of
 from slotgate.reloading import Settings, merged
 from slotgate.servers import DISK_SECONDS
 from slotgate.slots.idle import IdleSaver
@@ -142,8 +143,9 @@ class GatewayService(Service):
             for port in ports:
                 port.stopListening()
             raise
-        for address in self.addresses:
-            self._log.info("slotgate listens on {address}", address=address)
+        listen = self._settings.config.gateway.listen
+        for description, address in zip(listen, self.addresses, strict=False):
+            self._log.info("slotgate listens on {address}", address=url_of(address, description))
 
     def _listen(self, description: str) -> None:
         """
@@ -202,6 +204,8 @@ class GatewayService(Service):
             await maybeDeferred(port.stopListening)
         self._idle_saver.stopService()
         parts, config = self._parts, self._settings.config
+        # nobody waits for those who only look
+        parts.watching.stop()
         began, drain = self._reactor.seconds(), config.gateway.drain_seconds
         for backend in parts.backends.values():
             backend.stop()

@@ -108,7 +108,7 @@ class Gateway:
         self.log: list[str] = []
         for line in self.process.stdout:
             self.log.append(line)
-            if found := re.search(r"slotgate listens on .*port=(\d+)", line):
+            if found := re.search(r"slotgate listens on http://\S+:(\d+)(?=\D)", line):
                 self.port = int(found[1])
                 break
         else:

@@ -57,7 +57,7 @@ EVENED_OUT = {
 }
 _EVENED_OUT = [re.compile(pattern) for pattern in EVENED_OUT.values()]
 
-_LISTENS = re.compile(r"slotgate listens on IPv4Address\(.*port=(\d+)\)")
+_LISTENS = re.compile(r"slotgate listens on http://\S+:(\d+)(?=\D)")
 _CONFIG = """
 [gateway]
 listen = ["tcp:0:interface=127.0.0.1"]

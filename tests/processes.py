@@ -24,7 +24,7 @@ from slotgate.testing.real import RealServer, RealServerOptions
 
 #: Where this environment's commands are.
 BIN = Path(sys.executable).parent
-LISTENS = r"slotgate listens on IPv4Address\(.*port=(\d+)\)"
+LISTENS = r"slotgate listens on http://\S+:(\d+)(?=\D)"
 Signal = Literal["TERM", "INT", "KILL", "HUP"]
 
 
