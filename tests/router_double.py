@@ -290,4 +290,4 @@ def refusals() -> Iterable[ControlError]:
     yield Loading("503 Loading model")
     yield KeyRefused("refused key: 401 Invalid API Key")
     yield Unsupported("404 File Not Found")
-    yield Junk("not JSON: b'<html>'")
+    yield Junk("6 bytes that are not JSON")

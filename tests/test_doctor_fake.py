@@ -295,7 +295,7 @@ class NoServerTests(FakeCase):
             (Answer(body=b"[]"), "expected an object"),
             (Answer(body=b"{}"), "total_slots is missing"),
             (Answer(body=b'{"total_slots": true}'), "expected int"),
-            (Answer(404, b"404 page not found"), "404 page not found"),
+            (Answer(404, b"404 page not found"), "GET /props: 404"),
             (Answer(500, b"\xff\x00"), "500"),
         ):
             fake = await self.start()

@@ -136,11 +136,13 @@ def _understood(status: int, content: bytes) -> object:
         answer = None
     if 200 <= status < 300:
         if answer is None:
-            raise errors.Junk(f"not JSON: {content[:60]!r}")
+            raise errors.Junk(f"{len(content)} bytes that are not JSON")
         return answer
     error = answer.get("error") if isinstance(answer, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
-    said = f"{status} {message or content[:120].decode('utf-8', 'replace')}".strip()
+    # these words go into the log, and what else a server answers can hold somebody's prompt
+    plain = content[:120].decode("utf-8", "replace") if content.startswith(_PROXY_ERROR) else ""
+    said = f"{status} {message or plain}".strip()
     if status in (401, 403):
         raise errors.KeyRefused(f"refused key: {said}")
     if status == 503:
