@@ -327,10 +327,30 @@ def test_the_description_names_everything_but_keys(tmp_path: Path) -> None:
         "session from, in order: header x-chat, body chat_id, history, system prompt, default",
         "client webui",
         "client root (admin)",
+        "prompts: the last two of 500 sessions are compared, digests and lengths only, "
+        "at most 32 MiB",
+        "log: text, from info on",
     ]
 
 
 def test_the_description_says_who_may_come_without_a_key() -> None:
-    assert describe(read(""))[-1] == "clients: everybody from this machine, no keys asked"
+    assert "clients: everybody from this machine, no keys asked" in describe(read(""))
     config = read("[gateway]\nallow_anonymous = true")
-    assert describe(config)[-1] == "clients: everybody from anywhere, no keys asked"
+    assert "clients: everybody from anywhere, no keys asked" in describe(config)
+
+
+def test_the_description_says_what_is_remembered_and_logged() -> None:
+    text = """
+        [prompt_history]
+        keep_prompts = true
+        [logging]
+        format = "json"
+        levels = {"slotgate.slots" = "debug"}
+    """
+    *_, prompts, log = describe(read(text))
+    assert (
+        prompts
+        == "prompts: the last two of 500 sessions are compared, with their texts, at most 32 MiB"
+    )
+    assert log == "log: json, from info on, debug for slotgate.slots"
+    assert "prompts: not compared" in describe(read("[prompt_history]\nsessions = 0"))

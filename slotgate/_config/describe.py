@@ -5,7 +5,16 @@ A configuration in words, for ``slotgate check``.
 from __future__ import annotations
 
 from slotgate._config.toml import one_line
-from slotgate.config import Client, Config, Gateway, Identity, Route, Server
+from slotgate.config import (
+    Client,
+    Config,
+    Gateway,
+    Identity,
+    Logging,
+    PromptHistory,
+    Route,
+    Server,
+)
 
 
 def describe(config: Config) -> list[str]:
@@ -18,6 +27,8 @@ def describe(config: Config) -> list[str]:
         *(_route(number, route) for number, route in enumerate(config.routes)),
         _identity(config.identity),
         *_clients(config.clients, config.gateway),
+        _prompts(config.prompt_history),
+        _logging(config.logging),
     ]
     return [one_line(line) for line in lines]
 
@@ -90,3 +101,18 @@ def _clients(clients: tuple[Client, ...], gateway: Gateway) -> list[str]:
         return [f"client {client.name}{' (admin)' if client.admin else ''}" for client in clients]
     where = "from anywhere" if gateway.allow_anonymous else "from this machine"
     return [f"clients: everybody {where}, no keys asked"]
+
+
+def _prompts(history: PromptHistory) -> str:
+    if not history.sessions:
+        return "prompts: not compared"
+    kept = "with their texts" if history.keep_prompts else "digests and lengths only"
+    return (
+        f"prompts: the last two of {history.sessions} sessions are compared, {kept}, at most "
+        f"{history.mib:g} MiB"
+    )
+
+
+def _logging(logging: Logging) -> str:
+    others = [f"{level} for {name}" for name, level in logging.levels.items()]
+    return f"log: {logging.format}, {', '.join([f'from {logging.level} on', *others])}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from slotgate.prompts.comparison import Change, Comparison, Difference
 from slotgate.prompts.parts import BLOCK, Agreement
+from slotgate.prompts.texts import ASSISTANT
 
 
 def sentence(comparison: Comparison) -> str:
@@ -33,10 +34,17 @@ def reusable(comparison: Comparison, prompt_tokens: int) -> int:
     """
     About how many tokens of a prompt a server can take from its cache at the most: as many parts
     of it as of the characters.
+
+    The answer to the last prompt is in the cache too, and what follows that prompt is taken for it
+    where the model says it.
     """
     if not comparison.characters:
         return 0
-    return prompt_tokens * comparison.same_characters // comparison.characters
+    same, parts = comparison.same_characters, comparison.new.parts
+    answer = comparison.same_parts
+    if comparison.change is Change.GROWN and parts[answer].role == ASSISTANT:
+        same = sum(part.length for part in parts[: answer + 1])
+    return prompt_tokens * same // comparison.characters
 
 
 def _sizes(comparison: Comparison) -> str:
