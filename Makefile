@@ -17,15 +17,16 @@ ROUTER_VERSION := 11434.0.0
 ROUTER_CMAKE_ARGS := -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_OPENSSL=OFF \
     -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF
 
-.PHONY: help demo test test-router lint check-dist clean
+.PHONY: help demo test test-router test-browser lint check-dist clean
 # Two pips in one environment would trip over each other.
 .NOTPARALLEL:
 
 help:
 	@echo 'make demo        a real llama-server, slotgate in front of it, and what that saves'
-	@echo 'make test        the whole test suite, but for what needs a router'
+	@echo 'make test        the whole test suite, but for what needs a router or a browser'
 	@echo 'make test-router the tests on a real llama-server in router mode: the one that the'
 	@echo '                 environment variable SLOTGATE_LLAMA_SERVER names, or built at first'
+	@echo 'make test-browser the dashboard in Chromium; screenshots go to test-artifacts/'
 	@echo 'make lint        ruff, mypy and the news fragments'
 	@echo 'make check-dist  wheel, sdist and editable install, each in a fresh environment'
 	@echo 'make clean       removes $(VENV) and what builds leave'
@@ -39,6 +40,9 @@ test: $(VENV)/.stamp-test
 test-router: $(VENV)/.stamp-test $(if $(SLOTGATE_LLAMA_SERVER),,$(VENV)/.stamp-router-$(ROUTER_VERSION))
 	$(BIN)/python -m pytest -n 2 -m router $(PYTEST_ARGS)
 
+test-browser: $(VENV)/.stamp-test $(VENV)/.stamp-browser
+	$(BIN)/python -m pytest -m browser tests/test_browser.py $(PYTEST_ARGS)
+
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -49,7 +53,7 @@ check-dist: $(VENV)/.stamp-dev
 	$(BIN)/python tools/check_dist.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist test-artifacts *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.stamp-python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -66,6 +70,16 @@ $(VENV)/.stamp-demo: $(VENV)/.stamp-python $(METADATA)
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-python $(METADATA)
 	$(PIP) install -e '.[test]'
+	@touch $@
+
+# Where there is no browser, root gets Debian's; nothing else is changed on anybody's machine.
+$(VENV)/.stamp-browser: | $(VENV)/.stamp-python
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; \
+	else echo "The dashboard is tested in a browser: install Chromium and its driver, so that" \
+	    "'chromium' and 'chromedriver' are on the PATH (Debian: chromium chromium-driver)" >&2; \
+	    exit 1; fi
 	@touch $@
 
 $(VENV)/.stamp-router-$(ROUTER_VERSION): | $(VENV)/.stamp-python
