@@ -5,15 +5,15 @@ What is done to sessions and slots for an admin.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from attrs import frozen
-from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 
 from slotgate.llama.errors import ControlError
 from slotgate.sessions import SessionKey
+from slotgate.shield import shield
 from slotgate.slots.address import Address
 from slotgate.slots.pool import SlotPool
 from slotgate.slots.slot import Slot
@@ -44,7 +44,8 @@ class Work:
     async def listing(self, offset: int, limit: int) -> _Json | None:
         """A page of all sessions; ``None``: the index does not answer."""
         try:
-            return await self._sessions._list(Call(Action.LIST, limit=limit, offset=offset), _ADMIN)
+            call = Call(Action.LIST, limit=limit, offset=offset)
+            return await self._sessions.carry_out(call, _ADMIN)
         except AWAY:
             return None
 
@@ -89,14 +90,10 @@ class Work:
         await self._of(Action.DELETE, key)
 
     async def _of(self, action: Action, key: SessionKey) -> _Json:
-        work = {
-            Action.PROMPT: self._sessions._prompt,
-            Action.SAVE: self._sessions._save,
-            Action.DELETE: self._sessions._delete,
-        }[action]
         # for the client whose it is: another one may have a session of the same name
         viewer = Viewer(client=key.client, names_clients=True)
-        return await _in_any_case(work(Call(action, id=key.id, route=key.route), viewer))
+        call = Call(action, id=key.id, route=key.route)
+        return await self._sessions.carry_out(call, viewer)
 
     def slot(self, address: Address) -> Slot:
         """
@@ -116,19 +113,8 @@ class Work:
         :returns: how many tokens it dropped.
         :raises Rejected: there is no such slot, or it could not be erased.
         """
-
-        async def clear() -> int:
-            try:
-                erased = await self.slot(address).erase()
-            except ControlError as error:
-                raise Rejected(502, f"{address}: {error}") from None
-            return 0 if erased is None else erased.tokens
-
-        return await _in_any_case(clear())
-
-
-def _in_any_case(work: Coroutine[Any, Any, _T]) -> Deferred[_T]:
-    """Wait for something that goes on when nobody waits any longer."""
-    waiting: Deferred[_T] = Deferred()
-    Deferred.fromCoroutine(work).chainDeferred(waiting)
-    return waiting
+        try:
+            erased = await shield(self.slot(address).erase())
+        except ControlError as error:
+            raise Rejected(502, f"{address}: {error}") from None
+        return 0 if erased is None else erased.tokens

@@ -5,7 +5,7 @@ A model's way out of memory: what is in its slots is saved first.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, cast
+from typing import cast
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredList
@@ -24,6 +24,7 @@ from slotgate.llama.errors import (
 from slotgate.llama.models import Model, Status
 from slotgate.llama.router import RouterControl
 from slotgate.llama.tracker import Tracker
+from slotgate.shield import shield
 from slotgate.slots.occupancy import Occupancy
 from slotgate.slots.slot import Slot
 
@@ -150,7 +151,8 @@ class Departures:
 
         held = [(slot, Deferred[bool]()) for slot in self._slots_of(model)]
         try:
-            await _in_any_case(DeferredList([slot.vacate(gone) for slot, gone in held]))
+            # a cancelled DeferredList cancels what is in it and then fires as if all were well
+            await shield(DeferredList([slot.vacate(gone) for slot, gone in held]))
             if not await unload():
                 return False
             if not await self._tracker.until(over, model, self._patience_seconds):
@@ -163,13 +165,3 @@ class Departures:
             for _, gone in held:
                 gone.callback(unloaded)
             self._tracker.notify()
-
-
-def _in_any_case(work: Deferred[Any]) -> Deferred[None]:
-    """
-    Wait for something that goes on when nobody waits any longer. A cancelled ``DeferredList``
-    cancels what is in it and then fires as if all were well.
-    """
-    waiting: Deferred[None] = Deferred()
-    work.addCallback(lambda _: waiting.callback(None))
-    return waiting

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.web.iweb import IRequest
 from werkzeug.exceptions import MethodNotAllowed, NotFound
 
+from slotgate.shield import shield
 from slotgate.testing._answers import (
     FINGERPRINT,
     Asked,
@@ -48,15 +49,6 @@ GENERATIONS: dict[str, Surface] = {
     "/responses": Responses(),
     "/v1/messages": Messages(),
 }
-
-
-def unconcerned(running: Deferred[None]) -> Deferred[None]:
-    """
-    Wait for something that goes on when the wait is cancelled.
-    """
-    waiting: Deferred[None] = Deferred()
-    running.addBoth(waiting.callback)
-    return waiting
 
 
 def model_info(server: FakeLlamaServer) -> dict[str, Any]:
@@ -240,14 +232,14 @@ class Routes:
         slot = await engine.slot_for(wanted)
         self._answers += 1
         asked = Asked(body, self._server.alias, self._answers, int(self._server.clock.seconds()))
-        await unconcerned(engine.run(slot, wanted, Teller(reply, surface, asked, wanted.stream)))
+        await shield(engine.run(slot, wanted, Teller(reply, surface, asked, wanted.stream)))
 
     async def _carry_out(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
         """
         Work for a client that may go away, at which Klein cancels what it waits for.
         """
         running = Deferred.fromCoroutine(work)
-        await (running if self._server.notices_disconnect else unconcerned(running))
+        await (running if self._server.notices_disconnect else shield(running))
 
     @app.handle_errors(LlamaError)
     async def _refused(self, request: IRequest, failure: Any) -> None:

@@ -5,7 +5,7 @@ The session API: what is resident, what is saved, and to save, delete or clear i
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar, cast
 
 from attrs import define, field
@@ -18,6 +18,7 @@ from slotgate import config
 from slotgate.llama.errors import ControlError, Loading
 from slotgate.prompts.history import PromptHistory
 from slotgate.sessions import SessionKey
+from slotgate.shield import shield
 from slotgate.slots.backend import Backend
 from slotgate.slots.machine import Content, Erased, Gone, Holding
 from slotgate.slots.pool import SlotPool
@@ -74,6 +75,21 @@ class Sessions:
             client=None if owner is None or owner.admin else owner.name,
             names_clients=owner is not None and owner.admin,
         )
+        # the line end is for people at a terminal
+        body = json.dumps(await self.carry_out(call, viewer)).encode() + b"\n"
+        cast(Request, request).setHeader(b"Content-Type", b"application/json")
+        cast(Request, request).setHeader(b"Content-Length", b"%d" % len(body))
+        return body
+
+    def carry_out(self, call: Call, viewer: Viewer) -> Deferred[Mapping[str, Any]]:
+        """
+        Carry out a call, even if nobody waits for that any longer: a control call in the middle of
+        which its caller leaves would be carried out by the server all the same, unseen by the slot.
+
+        :returns: a Deferred that fires with the answer; fails with
+            :class:`~slotgate.web.rejected.Rejected` for what is not there, and when it can not be
+            done.
+        """
         work = {
             Action.LIST: self._list,
             Action.CURRENT: self._current,
@@ -82,11 +98,7 @@ class Sessions:
             Action.SAVE: self._save,
             Action.PROMPT: self._prompt,
         }[call.action]
-        # the line end is for people at a terminal
-        body = json.dumps(await _in_any_case(work(call, viewer))).encode() + b"\n"
-        cast(Request, request).setHeader(b"Content-Type", b"application/json")
-        cast(Request, request).setHeader(b"Content-Length", b"%d" % len(body))
-        return body
+        return shield(Deferred.fromCoroutine(work(call, viewer)))
 
     async def _list(self, call: Call, viewer: Viewer) -> Mapping[str, Any]:
         """What is in slots, then the snapshots of all others: four transactions at any size."""
@@ -226,13 +238,3 @@ def _not_saved(key: SessionKey, contents: Collection[Content]) -> Rejected:
         if isinstance(content, Gone):
             return Rejected(502, f"session {key.id!r} is lost: its server is down or sleeps")
     return Rejected(409, f"session {key.id!r} is not in a slot any more")
-
-
-def _in_any_case(work: Coroutine[Any, Any, _T]) -> Deferred[_T]:
-    """
-    Wait for something that goes on when nobody waits any longer: a control call in the middle of
-    which its caller leaves would be carried out by the server all the same, unseen by the slot.
-    """
-    waiting: Deferred[_T] = Deferred()
-    Deferred.fromCoroutine(work).chainDeferred(waiting)
-    return waiting
