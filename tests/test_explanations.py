@@ -6,7 +6,7 @@ import pytest
 
 from slotgate.llama.wire import Usage
 from slotgate.slots.choice import Verdict
-from slotgate.slots.reasons import Reason
+from slotgate.slots.reasons import Cause, Reason, cause_of
 from slotgate.snapshots.fates import Fate
 from slotgate.telemetry.explanations import FEW_TOKENS, Finding, Reuse, explain
 
@@ -18,9 +18,10 @@ def found(
     verdict: Verdict,
     usage: Usage | None,
     reuse: Reuse | None = GROWN,
-    fate: Fate | None = Fate.UNSAVED,
+    fate: Fate | None = Fate.IN_SLOT,
 ) -> str:
-    return explain(verdict, Reason.NONE, fate, usage, reuse).words
+    reason = Reason.NO_SNAPSHOT if verdict is Verdict.COLD else Reason.NONE
+    return explain(verdict, Cause(reason, fate), usage, reuse).finding_text
 
 
 @pytest.mark.parametrize("verdict", [Verdict.RESIDENT, Verdict.RESTORED, Verdict.FORKED])
@@ -30,9 +31,9 @@ def test_a_cache_that_was_used_needs_no_more_words(verdict: Verdict) -> None:
 
 def test_a_prompt_that_differs_early_explains_what_was_read() -> None:
     differs = Reuse(possible=300, differs_at=2, role="user")
-    explained = explain(Verdict.RESTORED, Reason.NONE, None, Usage(300, 1700), differs)
+    explained = explain(Verdict.RESTORED, Cause(Reason.NONE), Usage(300, 1700), differs)
     assert explained.finding is Finding.PROMPT_DIFFERS
-    assert explained.words == "prompt differs at message 2"
+    assert explained.finding_text == "prompt differs at message 2"
     assert explained.sentence == (
         "its snapshot was restored; the prompt differs from the last one at message 2 (user), and"
         " what follows is read again"
@@ -40,9 +41,9 @@ def test_a_prompt_that_differs_early_explains_what_was_read() -> None:
 
 
 def test_a_restore_that_did_not_help_names_the_sliding_window() -> None:
-    explained = explain(Verdict.RESTORED, Reason.NONE, None, Usage(0, 2000), GROWN)
+    explained = explain(Verdict.RESTORED, Cause(Reason.NONE), Usage(0, 2000), GROWN)
     assert explained.finding is Finding.NOT_HELPFUL
-    assert explained.words == "restore did not help (sliding window or hybrid model?)"
+    assert explained.finding_text == "restore did not help (sliding window or hybrid model?)"
     assert "2000 of 2000 tokens were read, though about 1900 are the same" in explained.sentence
     assert "--swa-full" in explained.sentence
 
@@ -85,17 +86,17 @@ def test_without_counts_or_another_prompt_nothing_is_claimed() -> None:
 @pytest.mark.parametrize(
     ("fate", "said"),
     [
-        (Fate.UNSAVED, "it was not saved before its slot was used for something else"),
+        (Fate.IN_SLOT, "it was not saved before its slot was used for something else"),
         (Fate.UNLOADED, "its model was unloaded before it was saved"),
-        (Fate.DELETED, "its snapshot was deleted"),
+        (Fate.DELETED, "its snapshot was deleted by a client"),
     ],
 )
 def test_a_missing_snapshot_has_its_story(fate: Fate, said: str) -> None:
-    assert explain(Verdict.COLD, Reason.NO_SNAPSHOT, fate, None, None).sentence == said
+    assert explain(Verdict.COLD, cause_of(fate), None, None).sentence == said
 
 
 def test_a_side_request_says_what_it_is() -> None:
-    explained = explain(Verdict.BYPASS, Reason.SIDE_REQUEST, None, None, None, "title")
+    explained = explain(Verdict.BYPASS, Cause(Reason.SIDE_REQUEST), None, None, "title")
     assert explained.sentence.endswith("(title)")
 
 
@@ -103,7 +104,7 @@ def test_a_side_request_says_what_it_is() -> None:
 @pytest.mark.parametrize("reason", list(Reason))
 @pytest.mark.parametrize("fate", [None, *Fate])
 def test_every_course_has_one_sentence(verdict: Verdict, reason: Reason, fate: Fate | None) -> None:
-    sentence = explain(verdict, reason, fate, Usage(0, 2000), GROWN).sentence
+    sentence = explain(verdict, Cause(reason, fate), Usage(0, 2000), GROWN).sentence
     assert "\n" not in sentence
     if reason is not Reason.NONE or verdict in (Verdict.RESIDENT, Verdict.RESTORED):
         assert sentence

@@ -12,7 +12,7 @@ from prompt_pairs import SYSTEM, TALK, chat, image, said, tool, words
 
 from slotgate.messages import MOST_MESSAGES
 from slotgate.prompts.comparison import Change, compare
-from slotgate.prompts.outline import Outline, outline_of
+from slotgate.prompts.outline import MOST_CHARACTERS, Outline, outline_of
 from slotgate.prompts.parts import agreement
 from slotgate.prompts.rows import rows_of
 from slotgate.prompts.sentences import sentence
@@ -239,3 +239,8 @@ def test_no_text_can_be_reached_from_what_is_remembered() -> None:
     kept = outline(fields, keep_text=True)
     assert [text for text in strings_in(kept, set()) if CANARY in text]
     assert CANARY not in repr(kept) + repr(kept.parts) + repr(rows_of(compare(kept, kept)))
+
+
+def test_a_prompt_that_would_take_too_long_is_not_compared() -> None:
+    assert outline_of({"prompt": "x" * MOST_CHARACTERS}) is not None
+    assert outline_of({"prompt": "x" * (MOST_CHARACTERS + 1)}) is None

@@ -6,19 +6,22 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 from attrs import evolve
 from slot_case import SlotCase, want
 from twisted.internet.defer import Deferred
 
-from slotgate.llama.errors import Refused, Unreachable
+from slotgate.llama.errors import Refused, Unreachable, Unsupported
 from slotgate.llama.wire import Usage
 from slotgate.sessions import SessionKey
 from slotgate.slots.choice import End, Verdict, Want
-from slotgate.slots.reasons import MEANINGS, Reason
+from slotgate.slots.reasons import Cause, Reason, cause_of
 from slotgate.slots.steps import Action, Result, Step
+from slotgate.snapshots.database import IndexAway
 from slotgate.snapshots.fates import MOST, Fate, Fates
 from slotgate.snapshots.files import Folder
+from slotgate.snapshots.index import Index
 
 
 class ReasonTests(SlotCase):
@@ -28,7 +31,7 @@ class ReasonTests(SlotCase):
         """What a session's next request is told; the server never gets it."""
         lease = self.lease(wanted)
         lease.release(End.UNSENT)
-        return lease.verdict, lease.reason
+        return lease.verdict, lease.cause.reason
 
     def in_folder(self, **settings: Any) -> Path:
         """A slot whose folder is seen."""
@@ -52,17 +55,123 @@ class ReasonTests(SlotCase):
         self.turn("B")
         self.assertEqual(self.reason("A"), (Verdict.COLD, Reason.TOO_SHORT))
 
+    def story(self, name: str) -> tuple[Reason, Fate | None]:
+        """Why a session's next request is cold."""
+        lease = self.lease(name)
+        self.assertEqual(lease.verdict, Verdict.COLD)
+        lease.release(End.UNSENT)
+        return lease.cause.reason, lease.cause.fate
+
     def test_a_session_that_could_not_be_saved(self) -> None:
         self.turn("A")
         self.faults("save", Refused(500, "disk full"))
         self.turn("B")
-        self.assertEqual(self.reason("A"), (Verdict.COLD, Reason.NO_SNAPSHOT))
+        self.assertEqual(self.story("A"), (Reason.NO_SNAPSHOT, Fate.FAILED))
+
+    def test_a_server_that_saves_nothing(self) -> None:
+        self.faults("save", Unsupported("no folder"))
+        for name in "ABC":
+            self.turn(name)
+        # of the first by what it said, of the second because it said so before
+        self.assertEqual(self.story("A"), (Reason.NO_SNAPSHOT, Fate.UNSUPPORTED))
+        self.assertEqual(self.story("B"), (Reason.NO_SNAPSHOT, Fate.UNSUPPORTED))
+
+    def test_a_disk_without_room(self) -> None:
+        self.in_folder(min_free_bytes=2**60)
+        self.turn("A")
+        self.turn("B")
+        self.assertEqual(self.story("A"), (Reason.NO_SNAPSHOT, Fate.NO_ROOM))
+
+    def test_a_short_session_on_a_server_that_does_not_show_its_slots(self) -> None:
+        self.faults("look", *[Unsupported("no /slots")] * 20)
+        self.turn("A", tokens=63)
+        self.turn("B", tokens=63)
+        self.assertEqual(self.story("A"), (Reason.TOO_SHORT, Fate.TOO_SHORT))
+
+    def test_a_session_that_was_not_saved_because_restores_do_not_help(self) -> None:
+        for name in "ABABABAB":
+            lease = self.lease(name)
+            self.llama.request(name)
+            lease.release(End.COMPLETE, Usage(0, 93, 8))
+        self.turn("C")
+        self.turn("D")
+        self.assertEqual(self.story("C"), (Reason.NOT_HELPFUL, Fate.NOT_HELPFUL))
+
+    def test_one_of_many_single_questions(self) -> None:
+        self.turn(want("A", passing=True))
+        self.turn("B")
+        self.assertEqual(self.story("A"), (Reason.NO_SNAPSHOT, Fate.PASSING))
+
+    def test_a_session_that_a_client_deleted_while_it_was_only_in_the_slot(self) -> None:
+        self.turn("A")
+        self.successResultOf(self.slot.forget(SessionKey(None, "*", "A")))
+        self.assertEqual(self.story("A"), (Reason.NO_SNAPSHOT, Fate.DELETED))
+
+    def test_a_slot_that_a_client_cleared(self) -> None:
+        self.turn("A")
+        self.successResultOf(self.slot.erase())
+        self.assertEqual(self.story("A"), (Reason.NO_SNAPSHOT, Fate.CLEARED))
+
+    def test_a_slot_that_the_server_emptied(self) -> None:
+        self.turn("A")
+        self.llama.content, self.llama.tokens = None, 0
+        self.assertEqual(self.story("A"), (Reason.NO_SNAPSHOT, Fate.EMPTIED))
+
+    def test_a_stranger_between_our_answer_and_our_look(self) -> None:
+        lease = self.lease("A")
+        self.llama.request("A", 100)
+        self.llama.request("stranger", 300)
+        lease.release(End.COMPLETE, Usage(0, 93, 8))
+        self.assertEqual(self.story("A"), (Reason.NO_SNAPSHOT, Fate.OVERWRITTEN))
+
+    def test_a_first_request_that_the_server_never_got(self) -> None:
+        self.turn("B")
+        self.lease("A").release(End.CUT)
+        self.assertEqual(self.story("A"), (Reason.NEW_SESSION, None))
+
+    def test_an_index_that_does_not_answer(self) -> None:
+        self.turn("A")
+        self.turn("B")
+        self.patch(Index, "find", Mock(side_effect=IndexAway()))
+        self.assertEqual(self.reason("A"), (Verdict.COLD, Reason.INDEX_AWAY))
+
+    def test_a_folder_that_is_not_mounted(self) -> None:
+        path = self.in_folder()
+        self.turn("A")
+        self.turn("B")
+        shutil.move(path, f"{path}-away")
+        self.addCleanup(shutil.move, f"{path}-away", path)
+        self.assertEqual(self.reason("A"), (Verdict.COLD, Reason.FOLDER_AWAY))
+
+    def test_a_fork_that_loses_contact_is_cold(self) -> None:
+        self.turn("A")
+        self.faults("save", Unreachable("gone"))
+        child = evolve(want("B"), parent=want("A").session)
+        self.assertEqual(self.reason(child), (Verdict.COLD, Reason.SERVER_AWAY))
+
+    def test_what_was_saved_before_contact_was_lost_is_not_lost(self) -> None:
+        for name in "ABA":
+            self.turn(name)
+        self.faults("restore", Unreachable("gone"))
+        self.lease("B").release(End.UNSENT)
+        lease = self.lease("A")
+        self.assertEqual((lease.verdict, lease.cause.fate), (Verdict.RESTORED, Fate.IN_SLOT))
+        lease.release(End.UNSENT)
+
+    def test_a_server_that_comes_back_with_another_model(self) -> None:
+        for name in "ABA":
+            self.turn(name)
+        self.llama.restart()
+        self.llama.model = "/models/b.gguf"
+        self.assertEqual(self.reason("A"), (Verdict.COLD, Reason.OTHER_MODEL))
 
     def test_a_session_that_went_with_the_server(self) -> None:
         self.turn("A")
         self.llama.restart()
         lease = self.lease("A")
-        self.assertEqual((lease.reason, lease.fate), (Reason.NO_SNAPSHOT, Fate.RESTARTED))
+        self.assertEqual(
+            (lease.cause.reason, lease.cause.fate), (Reason.NO_SNAPSHOT, Fate.RESTARTED)
+        )
         lease.release(End.UNSENT)
 
     def test_a_server_that_died_during_the_answer(self) -> None:
@@ -72,14 +181,18 @@ class ReasonTests(SlotCase):
         lease.release(End.CUT)
         self.llama.restart()
         lease = self.lease("A")
-        self.assertEqual((lease.reason, lease.fate), (Reason.NO_SNAPSHOT, Fate.RESTARTED))
+        self.assertEqual(
+            (lease.cause.reason, lease.cause.fate), (Reason.NO_SNAPSHOT, Fate.RESTARTED)
+        )
         lease.release(End.UNSENT)
 
     def test_a_slot_that_somebody_else_used(self) -> None:
         self.turn("A")
         self.llama.request("stranger")
         lease = self.lease("A")
-        self.assertEqual((lease.reason, lease.fate), (Reason.NO_SNAPSHOT, Fate.OVERWRITTEN))
+        self.assertEqual(
+            (lease.cause.reason, lease.cause.fate), (Reason.NO_SNAPSHOT, Fate.OVERWRITTEN)
+        )
         lease.release(End.UNSENT)
 
     def test_a_restored_session_knows_what_had_happened_to_it(self) -> None:
@@ -87,7 +200,7 @@ class ReasonTests(SlotCase):
             self.turn(name)
         self.llama.restart()
         lease = self.lease("A")
-        self.assertEqual((lease.verdict, lease.fate), (Verdict.RESTORED, Fate.RESTARTED))
+        self.assertEqual((lease.verdict, lease.cause.fate), (Verdict.RESTORED, Fate.RESTARTED))
         lease.release(End.UNSENT)
 
     def test_what_happened_is_told_once(self) -> None:
@@ -95,7 +208,7 @@ class ReasonTests(SlotCase):
         self.llama.restart()
         self.turn("A")
         lease = self.lease("A")
-        self.assertEqual((lease.verdict, lease.fate), (Verdict.RESIDENT, Fate.UNSAVED))
+        self.assertEqual((lease.verdict, lease.cause.fate), (Verdict.RESIDENT, Fate.IN_SLOT))
         lease.release(End.UNSENT)
 
     def test_a_snapshot_over_the_limits_of_its_route(self) -> None:
@@ -118,9 +231,7 @@ class ReasonTests(SlotCase):
         self.turn("B")
         for file in path.iterdir():
             file.unlink()
-        lease = self.lease("A")
-        self.assertEqual((lease.verdict, lease.reason), (Verdict.COLD, Reason.NO_SNAPSHOT))
-        lease.release(End.UNSENT)
+        self.assertEqual(self.story("A"), (Reason.NO_SNAPSHOT, Fate.MISSING))
 
     def test_a_file_that_the_server_refuses(self) -> None:
         self.turn("A")
@@ -150,7 +261,7 @@ class ReasonTests(SlotCase):
 
     def test_a_server_that_does_not_answer(self) -> None:
         self.faults("look", Unreachable("refused"))
-        self.assertEqual(self.reason("A"), (Verdict.COLD, Reason.AWAY))
+        self.assertEqual(self.reason("A"), (Verdict.COLD, Reason.SERVER_AWAY))
 
     def test_a_request_of_no_session(self) -> None:
         self.assertEqual(self.reason(Want(None)), (Verdict.BYPASS, Reason.NO_SESSION))
@@ -231,13 +342,18 @@ class StepTests(SlotCase):
 
 
 def test_every_reason_is_explained() -> None:
-    assert set(MEANINGS) == set(Reason)
-    assert all(MEANINGS[reason] for reason in Reason if reason is not Reason.NONE)
+    for reason in Reason:
+        assert bool(Cause(reason).meaning) is (reason is not Reason.NONE)
+
+
+def test_every_fate_has_its_own_story() -> None:
+    told = [cause_of(fate).meaning for fate in (None, *Fate)]
+    assert len(set(told)) == len(told)
 
 
 def test_fates_are_bounded_and_the_oldest_go_first() -> None:
     fates = Fates()
     for number in range(MOST + 1):
-        fates.note(SessionKey(None, "*", str(number)), Fate.UNSAVED)
+        fates.note(SessionKey(None, "*", str(number)), Fate.IN_SLOT)
     assert fates.of(SessionKey(None, "*", "0")) is None
-    assert fates.of(SessionKey(None, "*", "1")) is Fate.UNSAVED
+    assert fates.of(SessionKey(None, "*", "1")) is Fate.IN_SLOT

@@ -37,6 +37,10 @@ class Outline:
         return index if self.tools else index + 1
 
 
+#: Longer prompts are not compared: it would take too long for those who wait meanwhile.
+MOST_CHARACTERS = 8 * 1024 * 1024
+
+
 def outline_of(
     fields: Mapping[str, object], *, previous: Outline | None = None, keep_text: bool = False
 ) -> Outline | None:
@@ -49,7 +53,8 @@ def outline_of(
     :param fields: the request's JSON, of any surface.
     :param previous: the session's last prompt: parts that are the same are taken from it.
     :param keep_text: keep the texts too.
-    :returns: ``None``: there is no prompt in it, or one that nobody would send.
+    :returns: ``None``: there is no prompt in it, or one that is too long to be compared in
+        passing.
     """
     try:
         chat = chat_of(fields)
@@ -57,6 +62,8 @@ def outline_of(
     except (RecursionError, ValueError):
         # nested too deeply, or a number of thousands of digits: the server will have something to
         # say about that
+        return None
+    if sum(len(text) for _, text in said or ()) > MOST_CHARACTERS:
         return None
     if said is None or (chat is None and ("messages" in fields or "input" in fields)):
         return None

@@ -57,6 +57,26 @@ def chat_of(fields: Mapping[str, object]) -> list[Said] | None:
     return said
 
 
+def has_media(fields: Mapping[str, object]) -> bool:
+    """Whether a chat has images or the like in it, whose tokens characters do not tell."""
+    return any(map(_shows_media, _items(fields.get("messages", fields.get("input")))))
+
+
+def _shows_media(item: Mapping[str, object]) -> bool:
+    """Whether a message, a part of one, or what a tool said in one has media in it."""
+    kind = item.get("type")
+    if item.get("images") or (isinstance(kind, str) and any(name in kind for name in _MEDIA)):
+        return True
+    parts = _items(item.get("content"))
+    return any(
+        _shows_media(part) or any(map(_shows_media, _items(part.get("content")))) for part in parts
+    )
+
+
+def _items(value: object) -> Iterable[Mapping[str, object]]:
+    return (one for one in value if isinstance(one, Mapping)) if isinstance(value, list) else ()
+
+
 def plain_of(fields: Mapping[str, object]) -> list[Said] | None:
     """
     The texts of a plain completion, in the order in which a server reads them.
@@ -162,8 +182,7 @@ def _content(content: object) -> str:
 def _marker(name: str, content: object) -> str:
     """What stands for data: its size, and a digest, so that others look different."""
     data = max(_strings(content), key=len, default="")
-    written = _json(content).encode("utf-8", "surrogatepass")
-    digest = xxh3_64_hexdigest(written)[:8]
+    digest = xxh3_64_hexdigest(data.encode("utf-8", "surrogatepass"))[:8]
     if data.startswith(("http://", "https://", "file://")):
         return f"[{name} at an address, {digest}]"
     # most is written in base64

@@ -12,6 +12,7 @@ from attrs import evolve, frozen
 from slotgate.llama.wire import SlotStatus, Usage
 from slotgate.sessions import Policy, Session
 from slotgate.slots.machine import Content, Empty, Gone, Holding, Mark, Unknown
+from slotgate.snapshots.fates import Fate
 
 
 @frozen
@@ -94,6 +95,22 @@ def worth_saving(content: Content) -> Holding | None:
     if not isinstance(content, Holding) or content.saved or content.session.policy.passing:
         return None
     return None if is_short(content) else content
+
+
+def fate_of(content: Content, *, taken: bool) -> Fate:
+    """
+    What became of a session's cache that a request has just used.
+
+    :param content: what the slot holds now.
+    :param taken: somebody else used the slot after it.
+    """
+    if isinstance(content, Holding):
+        if content.session.policy.passing:
+            return Fate.PASSING
+        return Fate.TOO_SHORT if is_short(content) else Fate.IN_SLOT
+    if isinstance(content, Empty):
+        return Fate.EMPTIED
+    return Fate.OVERWRITTEN if taken else Fate.IN_SLOT
 
 
 def is_short(held: Holding) -> bool:

@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred
 
 from slotgate.llama.wire import Usage
 from slotgate.slots.choice import End, Verdict, Want
-from slotgate.slots.reasons import Reason
-from slotgate.snapshots.fates import Fate
+from slotgate.slots.machine import Content, Unknown
+from slotgate.slots.reasons import Cause, Reason
 from slotgate.snapshots.records import Snapshot
 
 
@@ -41,9 +41,11 @@ class Lease:
     #: How the request found its cache; set by the switch.
     verdict: Verdict = Verdict.COLD
     #: Why it was cold, or past the cache.
-    reason: Reason = Reason.NONE
-    #: What had become of the session's cache since its last request; ``None``: it is a new one.
-    fate: Fate | None = None
+    cause: Cause = field(default=Cause(Reason.NONE))
+    #: What was in the slot at the last step of the switch.
+    content: Content = field(factory=Unknown)
+    #: How many tokens were in the slot when the request was sent, as far as is known.
+    held: int | None = None
     #: How long the switch took, in seconds.
     switched: float = 0.0
     #: The snapshot that was restored for it, if one was.
@@ -86,6 +88,11 @@ class Lease:
         if not self._released:
             self._released = True
             self._ended.callback((end, usage))
+
+    def found_nothing(self, reason: Reason) -> None:
+        """The switch did not come to its end."""
+        self.verdict = Verdict.BYPASS if self.want.session is None else Verdict.COLD
+        self.cause = Cause(reason, self.cause.fate)
 
     def working(self) -> None:
         """

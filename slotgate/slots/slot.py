@@ -25,7 +25,6 @@ from slotgate.slots.choice import (
     Over,
     Sent,
     Want,
-    after_request,
     idle_seconds,
     must_erase,
     worth_saving,
@@ -49,6 +48,7 @@ from slotgate.slots.switch import Switch
 from slotgate.slots.usefulness import Usefulness
 from slotgate.slots.view import View
 from slotgate.snapshots.database import IndexAway
+from slotgate.snapshots.fates import Fate
 from slotgate.snapshots.store import Snapshots
 
 _T = TypeVar("_T")
@@ -205,6 +205,9 @@ class Slot:
             self._in_use_by = lease.want.session
             lease.may_reuse = not must_erase(content, lease.want)
             restored = None if lease.restored is None else lease.restored.tokens
+            lease.held = restored
+            if isinstance(content, Holding) and content.mark is not None:
+                lease.held = content.mark.tokens
             sent = Sent(content, None if status is None else status.task, restored)
             if not ready.called:
                 ready.callback(None)
@@ -234,42 +237,32 @@ class Slot:
             return await self._switch.make_resident(content, lease)
         except ControlError as error:
             lease.lost = isinstance(error, (NotLoaded, ProcessLost))
-            lease.reason = Reason.AWAY
-            return None, self._without_contact(error, content)
+            lease.found_nothing(Reason.SERVER_AWAY)
+            return None, self._without_contact(error, lease.content)
         except IndexAway as error:
+            lease.found_nothing(Reason.INDEX_AWAY)
             self._log.warn("{slot}: {error}; it goes on without", slot=self.name, error=error)
             return None, Unknown()
         except Exception:
             # the index, the folder, or a fault of ours: the request goes on all the same (rule 6)
+            lease.found_nothing(Reason.INDEX_AWAY)
             self._log.failure("{slot}: the switch failed", slot=self.name)
             return None, Unknown()
 
     async def _settle(self, sent: Sent, lease: Lease, over: Over) -> Content:
-        session = lease.want.session
-        if lease.restored is not None and session is not None:
-            same = lease.restored.beginning == session.beginning != ""
-            self._usefulness.restored(lease.restored.tokens, over.usage, same)
         if over.end is End.CUT:
             self._machine.drain()
         try:
-            now = await self._view.idle()
+            return await self._switch.settle(sent, lease, over)
+        except IndexAway as error:
+            self._log.warn(
+                "{slot}: {error}; what it holds is not known", slot=self.name, error=error
+            )
+            return Unknown()
         except ControlError as error:
+            session = lease.want.session
             worked = sent.content if session is None else Holding(session, saved=False)
             return self._without_contact(error, worked)
-        saved_tokens = 0
-        if over.usage is None and session is not None:
-            snapshot = await self._snapshots.find(session.key)
-            saved_tokens = 0 if snapshot is None else snapshot.tokens
-        content = after_request(sent, over, now, lease.want, saved_tokens)
-        self._switch.served(session, over.end, content)
-        if over.usage is not None and session is not None and isinstance(content, Unknown):
-            self._log.warn(
-                "{slot}: it does not hold what the answer to {session} says: somebody else used"
-                " it. Let every client of this server come through slotgate",
-                slot=self.name,
-                session=session.key.shown,
-            )
-        return content
 
     async def _recall(self) -> Content:
         """Begin a lease; the first one with what the slotgate before us left in the slot."""
@@ -438,6 +431,7 @@ class Slot:
         """
 
         async def forget(content: Content) -> tuple[Content, None]:
+            self._snapshots.fates.note(key, Fate.DELETED)
             if (snapshot := await self._snapshots.find(key)) is not None:
                 await self._snapshots.drop(snapshot, "deleted by a client")
             holds = isinstance(content, Holding) and content.session.key == key
@@ -497,4 +491,6 @@ class Slot:
         erasing = self._control.erase(self.id)
         tokens = await self._stepping.take(Action.ERASE, None, erasing)
         self._log.info("{slot}: {tokens} tokens erased for a client", slot=self.name, tokens=tokens)
+        if isinstance(content, Holding):
+            self._snapshots.fates.note(content.session.key, Fate.CLEARED)
         return Empty(), Erased(content, tokens)

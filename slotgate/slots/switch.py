@@ -22,9 +22,12 @@ from slotgate.llama.errors import (
 from slotgate.llama.wire import SlotStatus
 from slotgate.sessions import Session, SessionKey
 from slotgate.slots.choice import (
-    End,
+    Over,
+    Sent,
     Verdict,
-    is_short,
+    Want,
+    after_request,
+    fate_of,
     must_erase,
     saved_right,
     seen,
@@ -32,7 +35,7 @@ from slotgate.slots.choice import (
 )
 from slotgate.slots.lease import Lease
 from slotgate.slots.machine import Content, Empty, Holding, Unknown
-from slotgate.slots.reasons import Reason, reason_of
+from slotgate.slots.reasons import Cause, Reason, cause_of
 from slotgate.slots.steps import Action, Stepping
 from slotgate.slots.usefulness import Usefulness
 from slotgate.slots.view import View
@@ -79,59 +82,82 @@ class Switch:
         :raises ControlError: contact was lost; the request may still find a server.
         """
         want = lease.want
-        lease.verdict = Verdict.BYPASS if want.session is None else Verdict.COLD
-        lease.reason = Reason.NO_SESSION if want.session is None else Reason.AWAY
+        lease.content = content
         status = await self._view.loaded(lambda: lease.released)
-        content = self.checked(content, status)
-        if want.session is not None:
-            lease.fate = self._snapshots.fates.of(want.session.key)
-            new = not want.anew or lease.fate is None
-            lease.reason = reason_of(lease.fate) if new else Reason.ISOLATED
-        mine = want.is_for(content)
-        if mine and not want.anew:
-            lease.verdict, lease.reason = Verdict.RESIDENT, Reason.NONE
+        content = lease.content = self.checked(content, status)
+        lease.verdict, lease.cause = self._start(want)
+        if want.is_for(content) and not want.anew:
+            lease.verdict, lease.cause = Verdict.RESIDENT, evolve(lease.cause, reason=Reason.NONE)
             return status, content
-        session = want.session
-        known = None
-        if session is not None and not want.anew:
-            known = await self._snapshots.find(session.key)
-            if known is None:
-                lease.reason = reason_of(self._snapshots.fates.of(session.key))
-        if known is None and want.parent is not None and not want.anew:
-            if isinstance(content, Holding) and content.session.key == want.parent.key:
-                # the server reuses of it what the new one shares
-                lease.verdict, lease.reason = Verdict.FORKED, Reason.NONE
-            else:
-                session = want.parent
-                known = await self._snapshots.find(session.key)
+        session, known = await self._origin(content, lease)
         if not (worth_saving(content) or known or must_erase(content, want)):
             return status, content
         if status is not None and status.busy:
             status = await self._view.idle()
-            content = self.checked(content, status)
+            content = lease.content = self.checked(content, status)
         if not lease.released:
-            content = await self.keep(content, [session.key] if session else [])
+            needed = [session.key] if session else []
+            content = lease.content = await self.keep(content, needed)
         if lease.released:
             return status, content
-        if session is not None and known is not None:
-            # looked at only now: the waits above can be long, and much can happen to a file
-            found = await self._fitting(session, status)
-            why = found if isinstance(found, Reason) else Reason.DAMAGED
-            if isinstance(found, Snapshot):
-                content = await self._restore(session, found)
-            forked = session is want.parent
-            if isinstance(found, Snapshot) and isinstance(content, Holding):
-                lease.verdict = Verdict.FORKED if forked else Verdict.RESTORED
-                lease.reason = Reason.NONE
-                lease.restored = found
-            elif not forked:
-                lease.reason = why
+        if session is not None and known:
+            content = await self._begin_as(session, lease, status, content)
         if must_erase(content, want):
             await self._changing()
             erased = self._control.erase(self._slot_id)
             await self._stepping.take(Action.ERASE, None, erased)
             content = Empty()
         return status, content
+
+    def _start(self, want: Want) -> tuple[Verdict, Cause]:
+        """What a request is told that finds nothing."""
+        if want.session is None:
+            return Verdict.BYPASS, Cause(Reason.NO_SESSION)
+        cause = cause_of(self._snapshots.fates.of(want.session.key))
+        if want.anew and cause.fate is not None:
+            return Verdict.COLD, Cause(Reason.ISOLATED, cause.fate)
+        return Verdict.COLD, cause
+
+    async def _origin(self, content: Content, lease: Lease) -> tuple[Session | None, bool]:
+        """
+        The session whose snapshot the request is to begin with, and whether it has one: its own,
+        else that of the session that it branches from.
+        """
+        want = lease.want
+        if want.session is None or want.anew:
+            return want.session, False
+        found = await self._snapshots.found(want.session.key)
+        if isinstance(found, Snapshot):
+            return want.session, True
+        lease.cause = cause_of(found)
+        if want.parent is None:
+            return want.session, False
+        if isinstance(content, Holding) and content.session.key == want.parent.key:
+            # the server reuses of it what the new one shares
+            lease.verdict, lease.cause = Verdict.FORKED, Cause(Reason.NONE)
+            return want.session, False
+        return want.parent, await self._snapshots.find(want.parent.key) is not None
+
+    async def _begin_as(
+        self, session: Session, lease: Lease, status: SlotStatus | None, content: Content
+    ) -> Content:
+        """
+        Restore a session's snapshot. It is looked at only now: the waits before this can be long,
+        and much can happen to a file.
+        """
+        forks = session is lease.want.parent
+        found = await self._fitting(session, status)
+        if isinstance(found, Snapshot):
+            content = await self._restore(session, found)
+            if isinstance(content, Holding):
+                lease.verdict = Verdict.FORKED if forks else Verdict.RESTORED
+                lease.cause = evolve(lease.cause, reason=Reason.NONE)
+                lease.restored = found
+                return content
+            found = Cause(Reason.DAMAGED, Fate.DAMAGED)
+        if not forks:
+            lease.cause = found
+        return content
 
     def checked(self, content: Content, status: SlotStatus | None) -> Content:
         """What may be believed of the slot after a look, and what the look says besides."""
@@ -146,21 +172,33 @@ class Switch:
         last = self._last_task
         if isinstance(content, Holding) and content.mark is not None:
             last = max(last, content.mark.task)
-        if isinstance(content, Holding) and not isinstance(now, Holding):
-            fate = Fate.RESTARTED if task < last else Fate.OVERWRITTEN
-            self._snapshots.fates.note(content.session.key, fate)
+        gone = content if isinstance(content, Holding) and not isinstance(now, Holding) else None
         if task < last:
             self._usefulness.begin_anew()
             self._log.info("{slot}: the server was started anew", slot=self._view.name)
-        elif isinstance(content, Holding) and not isinstance(now, Holding):
+            self._note(gone, Fate.RESTARTED)
+        elif gone is not None and status.tokens == 0 and task == last:
+            self._log.warn(
+                "{slot}: it was emptied: what it held of session {session} is gone. Automatic slots"
+                " are emptied when they are idle: start llama-server with -np 1",
+                slot=self._view.name,
+                session=gone.session.key.shown,
+            )
+            self._note(gone, Fate.EMPTIED)
+        elif gone is not None:
             self._log.warn(
                 "{slot}: somebody else used it: what it held of session {session} is gone. Let"
                 " every client of this server come through slotgate",
                 slot=self._view.name,
-                session=content.session.key.shown,
+                session=gone.session.key.shown,
             )
+            self._note(gone, Fate.OVERWRITTEN)
         self._last_task = task
         return now
+
+    def _note(self, held: Holding | None, fate: Fate) -> None:
+        if held is not None:
+            self._snapshots.fates.note(held.session.key, fate)
 
     async def keep(self, content: Content, needed: Collection[SessionKey] = ()) -> Content:
         """
@@ -169,12 +207,16 @@ class Switch:
         :param needed: keys of sessions whose snapshots must not make room.
         """
         held = worth_saving(content)
-        if held is None or self._unsaved or not self._usefulness.helps:
+        if held is None:
+            return content
+        if self._unsaved or not self._usefulness.helps:
+            self._note(held, Fate.UNSUPPORTED if self._unsaved else Fate.NOT_HELPFUL)
             return content
         try:
             return evolve(held, saved=await self._save(held, needed))
         except Unsupported as error:
             self._unsaved = True
+            self._note(held, Fate.UNSUPPORTED)
             self._log.warn(
                 "{slot}: the server does not save slots ({error}); start it with"
                 " --slot-save-path, so that sessions survive the next one",
@@ -182,6 +224,7 @@ class Switch:
                 error=error,
             )
         except NoRoom as error:
+            self._note(held, Fate.NO_ROOM)
             self._log.warn(
                 "{slot}: session {session} is not saved: {error}",
                 slot=self._view.name,
@@ -190,19 +233,38 @@ class Switch:
             )
         except Refused:
             # a full disk, for one: the client has logged it
-            pass
+            self._note(held, Fate.FAILED)
         return content
 
-    def served(self, session: Session | None, end: End, content: Content) -> None:
+    async def settle(self, sent: Sent, lease: Lease, over: Over) -> Content:
         """
-        A request is over.
+        See what is in the slot now that a request is over, once it is idle.
 
-        :param content: what is in the slot now.
+        :raises ControlError: the slot can not be seen.
         """
-        if session is not None and end in (End.COMPLETE, End.CUT):
-            short = isinstance(content, Holding) and is_short(content)
-            fate = Fate.TOO_SHORT if short else Fate.UNSAVED
-            self._snapshots.fates.note(session.key, fate)
+        session = lease.want.session
+        if lease.restored is not None and session is not None:
+            same = lease.restored.beginning == session.beginning != ""
+            self._usefulness.restored(lease.restored.tokens, over.usage, same)
+        now = await self._view.idle()
+        saved_tokens = 0
+        if over.usage is None and session is not None:
+            snapshot = await self._snapshots.find(session.key)
+            saved_tokens = 0 if snapshot is None else snapshot.tokens
+        content = after_request(sent, over, now, lease.want, saved_tokens)
+        if session is None:
+            return content
+        taken = over.usage is not None and isinstance(content, Unknown)
+        if taken:
+            self._log.warn(
+                "{slot}: it does not hold what the answer to {session} says: somebody else used"
+                " it. Let every client of this server come through slotgate",
+                slot=self._view.name,
+                session=session.key.shown,
+            )
+        if now is None or now.task != sent.task:
+            self._snapshots.fates.note(session.key, fate_of(content, taken=taken))
+        return content
 
     def lost(self, content: Content, error: ControlError | None = None) -> None:
         """
@@ -212,9 +274,8 @@ class Switch:
         :param error: how it was noticed; ``None``: the model was unloaded or fell asleep.
         """
         alone = error is None or isinstance(error, (ProcessLost, NotLoaded))
-        if isinstance(content, Holding):
-            fate = Fate.UNLOADED if alone else Fate.RESTARTED
-            self._snapshots.fates.note(content.session.key, fate)
+        if isinstance(content, Holding) and not content.saved:
+            self._note(content, Fate.UNLOADED if alone else Fate.RESTARTED)
         self._fingerprint = None
         self._unsaved = False
         self._view.lost()
@@ -258,23 +319,26 @@ class Switch:
         elif 0 < tokens < held.session.policy.min_tokens:
             # known only now where the server does not show its slots
             await self._snapshots.discard(planned)
+            self._note(held, Fate.TOO_SHORT)
             return False
         kept = await self._snapshots.commit(planned, tokens, saved.size, previous)
+        self._note(held, Fate.FAILED if kept is None else Fate.IN_SLOT)
         if kept is not None:
             await self._snapshots.evict(held.session, {held.session.key, *needed})
         return kept is not None
 
-    async def _fitting(self, session: Session, status: SlotStatus | None) -> Snapshot | Reason:
+    async def _fitting(self, session: Session, status: SlotStatus | None) -> Snapshot | Cause:
         """The session's snapshot, if it may be restored here and that is worth it; else why not."""
-        snapshot = await self._snapshots.find(session.key)
-        if snapshot is None:
-            return reason_of(self._snapshots.fates.of(session.key))
+        snapshot = await self._snapshots.found(session.key)
+        if not isinstance(snapshot, Snapshot):
+            return cause_of(snapshot)
+        fate = self._snapshots.fates.of(session.key)
         if snapshot.tokens < session.policy.min_tokens:
-            return Reason.TOO_SHORT
+            return Cause(Reason.TOO_SHORT, fate)
         written_by = await self._written_by()
         if why := misfit(snapshot.written_by, written_by):
             await self._snapshots.drop(snapshot, why, Fate.OTHER_MODEL)
-            return Reason.OTHER_MODEL
+            return Cause(Reason.OTHER_MODEL, fate)
         if status is not None and status.n_ctx is not None and snapshot.tokens > status.n_ctx:
             self._log.info(
                 "{file} is not restored: {tokens} tokens, and the slot holds {n_ctx}",
@@ -282,10 +346,10 @@ class Switch:
                 tokens=snapshot.tokens,
                 n_ctx=status.n_ctx,
             )
-            return Reason.TOO_LONG
+            return Cause(Reason.TOO_LONG, fate)
         if not self._usefulness.allows(written_by.build):
-            return Reason.NOT_HELPFUL
-        return await self._snapshots.verified(snapshot) or Reason.DAMAGED
+            return Cause(Reason.NOT_HELPFUL, fate)
+        return await self._snapshots.verified(snapshot) or Cause(Reason.DAMAGED, fate)
 
     async def _written_by(self) -> Fingerprint:
         """

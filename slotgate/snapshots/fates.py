@@ -17,21 +17,37 @@ MOST = 10_000
 
 
 class Fate(enum.Enum):
-    """What became of a session's cache."""
+    """What became of a session's cache since it was in a slot."""
 
-    #: It was in a slot, and has no newer snapshot than that.
-    UNSAVED = "not saved"
+    #: Nothing that is known: it was in a slot.
+    IN_SLOT = "in a slot"
+    # it is not worth a file
     TOO_SHORT = "too short"
+    PASSING = "one of many questions"
+    # it could not be saved
+    UNSUPPORTED = "not saved by the server"
+    NO_ROOM = "no room on the disk"
+    FAILED = "save failed"
+    NOT_HELPFUL = "restores do not help"
+    # its snapshot went
     EVICTED = "evicted"
     OTHER_MODEL = "other model"
     DAMAGED = "damaged"
-    #: Somebody deleted it: a client, or the file was gone.
+    #: A client deleted it.
     DELETED = "deleted"
-    #: The slot went with the server or its model before it was saved.
+    #: The file was gone.
+    MISSING = "file missing"
+    # its slot went before it was saved
     RESTARTED = "server restarted"
     UNLOADED = "model unloaded"
-    #: Somebody used the slot past slotgate before it was saved.
+    #: Somebody used the slot past slotgate.
     OVERWRITTEN = "used by another client"
+    #: The server emptied it, as automatic slots do with those that are idle.
+    EMPTIED = "emptied by the server"
+    #: A client emptied it, through slotgate.
+    CLEARED = "cleared"
+    # it can not be told
+    FOLDER_AWAY = "folder away"
 
 
 @define(eq=False)

@@ -262,16 +262,21 @@ class Index:
 
         await self._database.runInteraction(touch)
 
-    async def forget(self, snapshot: Snapshot) -> None:
-        """Remove the record of this very file; a newer one of the session stays."""
+    async def forget(self, snapshot: Snapshot) -> bool:
+        """
+        Remove the record of this very file; a newer one of the session stays.
 
-        def forget(cursor: sqlite3.Cursor) -> None:
+        :returns: whether there was one.
+        """
+
+        def forget(cursor: sqlite3.Cursor) -> bool:
             cursor.execute(
                 "DELETE FROM snapshots WHERE server = ? AND file = ?",
                 (snapshot.server, snapshot.file),
             )
+            return cursor.rowcount > 0
 
-        await self._database.runInteraction(forget)
+        return await self._database.runInteraction(forget)
 
 
 def _among(keys: Collection[SessionKey]) -> tuple[str, list[str]]:

@@ -78,18 +78,26 @@ class Snapshots:
         A record whose file is gone or has another size is dropped with a reason in the log: that
         is a miss, never an error.
         """
+        found = await self.found(key)
+        return found if isinstance(found, Snapshot) else None
+
+    async def found(self, key: SessionKey) -> Snapshot | Fate | None:
+        """
+        As :meth:`find`, or what became of the session's cache; ``None``: it was never here.
+        """
         snapshot = await self.index.find(key)
         if snapshot is None or snapshot.server != self.server:
-            return None
+            return self.fates.of(key)
         try:
             problem = await self._problem(snapshot.file, snapshot.size)
         except FolderAway as error:
             self._log.warn("{file} is not seen: no folder {path}", file=snapshot.file, path=error)
-            return None
+            return Fate.FOLDER_AWAY
         if problem:
             missing = problem == os.strerror(errno.ENOENT)
-            await self.drop(snapshot, problem, Fate.DELETED if missing else Fate.DAMAGED)
-            return None
+            fate = Fate.MISSING if missing else Fate.DAMAGED
+            await self.drop(snapshot, problem, fate)
+            return fate
         return snapshot
 
     async def verified(self, snapshot: Snapshot) -> Snapshot | None:
@@ -321,15 +329,16 @@ class Snapshots:
 
         :param reason: for the log.
         """
-        self.fates.note(snapshot.key, fate)
-        self._dropped(snapshot, fate)
         self._log.info(
             "{file} of session {session} is dropped: {reason}",
             file=snapshot.file,
             session=snapshot.key.shown,
             reason=reason,
         )
-        await self.index.forget(snapshot)
+        if await self.index.forget(snapshot):
+            # once, however many find the same file gone
+            self.fates.note(snapshot.key, fate)
+            self._dropped(snapshot, fate)
         await self.discard(snapshot)
 
     async def discard(self, snapshot: Snapshot) -> None:

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from slotgate.llama.wire import Usage
 from slotgate.slots.choice import Verdict
-from slotgate.slots.reasons import MEANINGS, Reason
+from slotgate.slots.reasons import Cause, Reason
 from slotgate.snapshots.fates import Fate
 
 
@@ -24,6 +24,7 @@ class Finding(enum.Enum):
     NOT_REUSED = "cache not reused"
     RESTARTED = "server restarted"
     OVERWRITTEN = "used by another client"
+    EMPTIED = "slot emptied"
 
 
 @frozen
@@ -32,7 +33,7 @@ class Explanation:
 
     finding: Finding
     #: The finding as people see it: ``prompt differs at message 12``.
-    words: str
+    finding_text: str
     #: One sentence.
     sentence: str
 
@@ -41,8 +42,8 @@ class Explanation:
 class Reuse:
     """What of a prompt could be reused, as far as two prompts tell."""
 
-    #: About how many tokens, at the most.
-    possible: int
+    #: About how many tokens, at the most; ``None``: characters do not tell, as with images.
+    possible: int | None
     #: The first message that differs, counted from 1; 0: the tools; ``None``: the last prompt is
     #: all there.
     differs_at: int | None
@@ -66,19 +67,24 @@ _SLIDING = (
     " llama-server that keeps them in its slot files (2026-10-08 or later), or --swa-full"
 )
 
-_LOST = {
-    Fate.RESTARTED: "the server was restarted before it was saved",
-    Fate.UNLOADED: "its model was unloaded before it was saved",
-    Fate.OVERWRITTEN: "another client used the slot, past slotgate, before it was saved",
-    Fate.DELETED: "its snapshot was deleted",
-    Fate.UNSAVED: "it was not saved before its slot was used for something else",
+#: What happened to the slot since the session's last request, and what to do about it.
+_HAPPENED = {
+    Fate.RESTARTED: (Finding.RESTARTED, "the server was restarted meanwhile"),
+    Fate.OVERWRITTEN: (
+        Finding.OVERWRITTEN,
+        "another client used the slot meanwhile: let every client come through slotgate",
+    ),
+    Fate.EMPTIED: (
+        Finding.EMPTIED,
+        "the slot was emptied meanwhile: start llama-server with -np 1, as automatic slots are"
+        " emptied when they are idle",
+    ),
 }
 
 
 def explain(
     verdict: Verdict,
-    reason: Reason,
-    fate: Fate | None,
+    cause: Cause,
     usage: Usage | None,
     reuse: Reuse | None,
     side: str = "",
@@ -86,54 +92,48 @@ def explain(
     """
     Why a request read what it read.
 
-    :param fate: what had become of its session's cache before it.
+    :param cause: why it was cold, and what had become of its session's cache before it.
     :param usage: the token counts of the answer; ``None``: it told none.
     :param reuse: what could be reused; ``None``: there is no prompt to compare with.
     :param side: why it is none of its conversation, if it is not.
     """
-    start = _start(verdict, reason, fate, side)
-    finding, words, more = _found(verdict, fate, usage, reuse)
-    return Explanation(finding, words, f"{start}; {more}" if more else start)
-
-
-def _start(verdict: Verdict, reason: Reason, fate: Fate | None, side: str) -> str:
-    if reason is Reason.SIDE_REQUEST and side:
-        return f"{MEANINGS[reason]} ({side})"
-    if reason is Reason.NO_SNAPSHOT and fate in _LOST:
-        return _LOST[fate]
-    return _RESTORED.get(verdict) or MEANINGS[reason]
+    start = _RESTORED.get(verdict) or cause.meaning
+    if cause.reason is Reason.SIDE_REQUEST and side:
+        start = f"{start} ({side})"
+    finding, text, more = _found(verdict, cause, usage, reuse)
+    return Explanation(finding, text, f"{start}; {more}" if more else start)
 
 
 def _found(
-    verdict: Verdict, fate: Fate | None, usage: Usage | None, reuse: Reuse | None
+    verdict: Verdict, cause: Cause, usage: Usage | None, reuse: Reuse | None
 ) -> tuple[Finding, str, str]:
-    if verdict in (Verdict.RESTORED, Verdict.COLD) and fate is Fate.RESTARTED:
-        return Finding.RESTARTED, Finding.RESTARTED.value, "the server was restarted meanwhile"
-    if verdict in (Verdict.RESTORED, Verdict.COLD) and fate is Fate.OVERWRITTEN:
-        return (
-            Finding.OVERWRITTEN,
-            Finding.OVERWRITTEN.value,
-            "another client used the slot meanwhile: let every client come through slotgate",
-        )
+    lost = verdict is Verdict.RESTORED or cause.reason is Reason.NO_SNAPSHOT
+    if lost and cause.fate in _HAPPENED:
+        finding, sentence = _HAPPENED[cause.fate]
+        return finding, finding.value, sentence
     if usage is None or reuse is None or verdict not in _RESTORED:
         return Finding.NONE, "", ""
     prompt = usage.read + usage.reused
     if usage.read <= FEW_TOKENS or usage.reused >= prompt - FEW_TOKENS:
         return Finding.NONE, "", ""
-    if usage.reused + FEW_TOKENS < _SHARE * reuse.possible:
-        read = f"{usage.read} of {prompt} tokens were read, though about {reuse.possible} are the"
+    possible = reuse.possible
+    if possible is not None and usage.reused + FEW_TOKENS < _SHARE * possible:
+        finding = Finding.NOT_REUSED
         if verdict is Verdict.RESTORED:
-            words = "restore did not help (sliding window or hybrid model?)"
-            return Finding.NOT_HELPFUL, words, f"{read} same: {_SLIDING}"
-        words = "cache not reused (sliding window or hybrid model?)"
-        return Finding.NOT_REUSED, words, f"{read} same: {_SLIDING}"
+            finding = Finding.NOT_HELPFUL
+        return (
+            finding,
+            f"{finding.value} (sliding window or hybrid model?)",
+            f"{usage.read} of {prompt} tokens were read, though about {possible} are the same:"
+            f" {_SLIDING}",
+        )
     if reuse.differs_at is not None:
         where = f"message {reuse.differs_at}" if reuse.differs_at else "the tools"
         role = f" ({reuse.role})" if reuse.role and reuse.differs_at else ""
         return (
             Finding.PROMPT_DIFFERS,
-            f"prompt differs at {where}",
-            f"the prompt differs from the last one at {where}{role}, and what follows is read"
-            " again",
+            f"{Finding.PROMPT_DIFFERS.value} {'at' if reuse.differs_at else 'in'} {where}",
+            f"the prompt differs from the last one {'at' if reuse.differs_at else 'in'}"
+            f" {where}{role}, and what follows is read again",
         )
     return Finding.NONE, "", ""

@@ -12,9 +12,10 @@ from slotgate.llama.wire import Usage
 from slotgate.prompts.comparison import Change, Comparison
 from slotgate.prompts.history import PromptHistory
 from slotgate.prompts.sentences import about_last, reusable, sentence
+from slotgate.prompts.texts import has_media
 from slotgate.slots.choice import End, Verdict
 from slotgate.slots.lease import Lease
-from slotgate.slots.reasons import Reason
+from slotgate.slots.reasons import Cause, Reason
 from slotgate.surfaces.naming import surface_of
 from slotgate.surfaces.usage import Ends
 from slotgate.telemetry.events import Served, Telemetry
@@ -40,6 +41,8 @@ class Course:
     _first_byte: float | None = field(default=None, init=False)
     ends: Ends = field(factory=Ends, init=False)
     end: End = field(default=End.UNSENT, init=False)
+    #: The server may have worked on it.
+    reached: bool = field(default=False, init=False)
     #: It will be sent another time, and its course is told then.
     again: bool = field(default=False, init=False)
 
@@ -54,6 +57,7 @@ class Course:
 
         :param streams: with a part of it, so that the server works on it now.
         """
+        self.reached = True
         self._first_byte = self._clock.seconds()
         if streams and self.lease is not None:
             self.lease.working()
@@ -64,15 +68,15 @@ class Course:
         return Verdict.BYPASS if self.lease is None else self.lease.verdict
 
     @property
-    def reason(self) -> Reason:
+    def cause(self) -> Cause:
         """Why it was cold, or past the cache."""
         if not self.asked.route.cache:
-            return Reason.NO_CACHE
+            return Cause(Reason.NO_CACHE)
         if self.lease is None:
-            return Reason.NOT_LOADED
+            return Cause(Reason.NOT_LOADED)
         if self.lease.verdict is Verdict.BYPASS and self.asked.side:
-            return Reason.SIDE_REQUEST
-        return self.lease.reason
+            return Cause(Reason.SIDE_REQUEST)
+        return self.lease.cause
 
     def usage(self) -> Usage | None:
         """What the answer said of its tokens; notes that it broke off where it said an error."""
@@ -87,19 +91,13 @@ class Course:
         """Tell how it went, once it is over: in one line of the log, and to whoever listens."""
         asked, lease, over = self.asked, self.lease, self._clock.seconds()
         compared = self._compared(usage, prompts)
-        explanation = explain(
-            self.verdict,
-            self.reason,
-            None if lease is None else lease.fate,
-            usage,
-            _reuse(compared, usage),
-            asked.side,
-        )
+        reuse = self._reuse(compared, usage)
+        explanation = explain(self.verdict, self.cause, usage, reuse, asked.side)
         session = asked.want.session
         served = Served(
             began=self.began,
             seconds=over - self.began,
-            waited=(self.ready or over) - self.began,
+            waited=(over if self.ready is None else self.ready) - self.began,
             switched=0.0 if lease is None else lease.switched,
             first_byte=None if self._first_byte is None else self._first_byte - self.began,
             surface=surface_of(self.path),
@@ -110,26 +108,44 @@ class Course:
             session=session.key if session else None,
             source=asked.source,
             verdict=self.verdict,
-            reason=self.reason,
+            reason=self.cause.reason,
             end=self.end,
             usage=usage,
             explanation=explanation,
-            prompt="" if compared is None else _prompt(compared, usage),
+            prompt="" if compared is None else _told_of(compared, usage),
         )
-        if session is not None and self.end in (End.COMPLETE, End.CUT):
+        if session is not None and self._is_last:
             prompts.answered(session.key, usage, self.verdict.value, explanation.sentence)
         _write(served, asked)
         telemetry.served(served)
 
+    @property
+    def _is_last(self) -> bool:
+        """Whether the server has worked on it, so that the next prompt is compared with it."""
+        return self.reached and self.end in (End.COMPLETE, End.CUT)
+
+    def _reuse(self, compared: Comparison | None, usage: Usage | None) -> Reuse | None:
+        """What could be reused: of what both prompts share, what was in the slot."""
+        if compared is None or usage is None or self.lease is None:
+            return None
+        first, possible = compared.first, reusable(compared, usage.read + usage.reused)
+        held = self.lease.held
+        told = held is not None and not has_media(self.asked.generation.fields)
+        return Reuse(
+            possible=min(possible, held or 0) if told else None,
+            differs_at=None if first is None else first.number,
+            role="" if first is None else first.role,
+        )
+
     def _compared(self, usage: Usage | None, prompts: PromptHistory) -> Comparison | None:
         want = self.asked.want
-        if want.session is None or self.end not in (End.COMPLETE, End.CUT):
+        if want.session is None or not self._is_last:
             return None
         parent = want.parent.key if want.parent is not None else None
         return prompts.note(want.session.key, self.asked.generation.fields, parent)
 
 
-def _prompt(compared: Comparison, usage: Usage | None) -> str:
+def _told_of(compared: Comparison, usage: Usage | None) -> str:
     """How two prompts differ, and what of the new one could be reused and was."""
     told = [sentence(compared)]
     if compared.change is not Change.SAME:
@@ -140,21 +156,10 @@ def _prompt(compared: Comparison, usage: Usage | None) -> str:
     return "; ".join(told)
 
 
-def _reuse(compared: Comparison | None, usage: Usage | None) -> Reuse | None:
-    if compared is None or usage is None:
-        return None
-    first = compared.first
-    return Reuse(
-        possible=reusable(compared, usage.read + usage.reused),
-        differs_at=None if first is None else first.number,
-        role="" if first is None else first.role,
-    )
-
-
 def _write(served: Served, asked: Asked) -> None:
     """One line for people, and the same as fields for programs."""
     usage, explanation = served.usage, served.explanation
-    what = explanation.words or served.reason.value
+    what = "; ".join(filter(None, (served.reason.value, explanation.finding_text)))
     tokens = "no token counts"
     if usage is not None:
         tokens = f"{usage.read} of {usage.read + usage.reused} tokens read"

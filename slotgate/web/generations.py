@@ -8,16 +8,18 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from attrs import define, evolve, field
+from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
+from slotgate.llama.upstream import UpstreamError, UpstreamUnreachable
 from slotgate.prompts.history import PromptHistory
 from slotgate.reloading import Settings
 from slotgate.slots.backend import Backend
 from slotgate.slots.choice import End
 from slotgate.slots.pool import SlotPool
-from slotgate.slots.reasons import MEANINGS, Reason
+from slotgate.slots.reasons import Reason
 from slotgate.surfaces.anthropic import translation_of
 from slotgate.surfaces.generation import Generation, body_for
 from slotgate.surfaces.translation import Translation
@@ -25,6 +27,7 @@ from slotgate.telemetry.events import Telemetry
 from slotgate.web.asked import Asked, Understanding
 from slotgate.web.course import Course
 from slotgate.web.forward import Forward, ModelLost
+from slotgate.web.rejected import Rejected
 from slotgate.web.relay import Ended
 from slotgate.web.requests import path_of
 from slotgate.web.waiting import Chance, rejections, with_model
@@ -111,8 +114,18 @@ class Generations:
             finally:
                 self._over(course)
             return
-        with rejections():
-            lease = await self._pool.at(address).lease(asked.want)
+        try:
+            with rejections():
+                lease = await self._pool.at(address).lease(asked.want)
+        except (CancelledError, Rejected):
+            self._log.info(
+                "{session} ({source}) on {route}: left the queue after {waited:.2f} s",
+                session=_shown(asked),
+                source=asked.source,
+                route=asked.place.model or asked.route.model,
+                waited=self._clock.seconds() - course.began,
+            )
+            raise
         if lease.lost and chance.again:
             lease.release(End.UNSENT)
             raise ModelLost(sent=False)
@@ -161,7 +174,7 @@ class Generations:
 
     def _name_once(self, course: Course) -> None:
         """Say why requests of a route are relayed without a cache, once."""
-        route, reason = course.asked.route.model, course.reason
+        route, reason = course.asked.route.model, course.cause.reason
         if (route, reason) in self._named or len(self._named) >= _MOST_NAMED:
             return
         self._named.add((route, reason))
@@ -169,7 +182,7 @@ class Generations:
             "requests of route {route} are relayed without a cache: {reason}, {meaning}",
             route=route,
             reason=reason.value,
-            meaning=MEANINGS[reason],
+            meaning=course.cause.meaning,
         )
 
     async def _relay(
@@ -181,9 +194,8 @@ class Generations:
         chance: Chance,
     ) -> None:
         asked = course.asked
-        session = asked.want.session
         told = {
-            "X-Slotgate-Session": session.key.shown if session else "none",
+            "X-Slotgate-Session": _shown(asked),
             "X-Slotgate-Source": asked.source,
             "X-Slotgate-Cache": course.verdict.value,
         }
@@ -205,8 +217,20 @@ class Generations:
         except ModelLost:
             course.again = True
             raise
+        except CancelledError:
+            # the client went away; the server may work on it all the same
+            course.reached = True
+            raise
+        except UpstreamError as error:
+            course.reached = not isinstance(error, UpstreamUnreachable) or error.sent
+            raise
         if ended is Ended.COMPLETE:
             course.end = End.COMPLETE if status == 200 else End.REFUSED
+
+
+def _shown(asked: Asked) -> str:
+    session = asked.want.session
+    return session.key.shown if session else "none"
 
 
 def _target(request: IRequest, generation: Generation) -> bytes:
