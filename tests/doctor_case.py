@@ -10,10 +10,10 @@ from typing import Any
 from gateway import CLOCK, GatewayCase
 
 from slotgate._config.loading import parse_config
-from slotgate.doctor import files, looking
+from slotgate.doctor import server, slot_files
 from slotgate.doctor.command import examine
-from slotgate.doctor.findings import Finding, Level, Report, exit_status
-from slotgate.doctor.printing import lines_of
+from slotgate.doctor.findings import Finding, Level, exit_status
+from slotgate.doctor.report import Report, lines_of
 
 CONFIG = """
 [gateway]
@@ -38,8 +38,8 @@ class DoctorCase(GatewayCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.patch(looking, "BETWEEN_SECONDS", 0.02)
-        self.patch(files, "MOST_SECONDS", 0.01)
+        self.patch(server, "BETWEEN_SECONDS", 0.02)
+        self.patch(slot_files, "MOST_SECONDS", 0.01)
         self.told: list[str] = []
 
     async def ask(self, url: str, measure: int = 0, config: str = CONFIG, **values: Any) -> Report:

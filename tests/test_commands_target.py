@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from relay_gateway import self_signed
 
 from slotgate.commands.failed import CommandFailed
 from slotgate.commands.target import KEY_VARIABLE, Target, target_of
@@ -57,6 +58,16 @@ def test_a_configuration_without_a_port_to_know_of(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="give --url"):
         target_of(None, file, None, {})
     assert target_of("http://[::1]:9/", file, None, {}).url == "http://[::1]:9"
+
+
+def test_an_endpoint_with_tls_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "tls.pem").write_bytes(b"".join(self_signed()))
+    tls = f"ssl:8443:privateKey={tmp_path}/tls.pem"
+    assert target_of(None, written(tmp_path, f'["{tls}", "tcp:80"]'), None, {}).url == (
+        "http://127.0.0.1:80"
+    )
+    with pytest.raises(CommandFailed, match="give --url"):
+        target_of(None, written(tmp_path, f'["{tls}"]'), None, {})
 
 
 def test_a_mistaken_configuration_is_one_line(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from twisted.internet.ssl import KeyPair, PrivateCertificate
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
-from slotgate.doctor import contact, looking
+from slotgate.doctor import reachable, server
 from slotgate.doctor.findings import Level
 from slotgate.snapshots.names import OURS
 from slotgate.testing.fake import FakeLlamaServer
@@ -320,25 +320,25 @@ class NoServerTests(FakeCase):
         self.assert_finds("reach", PROBLEM, "cannot be reached", "if it speaks TLS")
 
     async def test_a_server_that_says_nothing(self) -> None:
-        self.patch(looking, "CALL_SECONDS", 0.1)
+        self.patch(server, "CALL_SECONDS", 0.1)
         port = CLOCK.listenTCP(0, Factory.forProtocol(Protocol), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         await self.ask(f"http://127.0.0.1:{port.getHost().port}")
         self.assert_finds("reach", PROBLEM, ": no answer within 0.1 s", "restart llama-server")
 
     async def test_a_server_that_hangs_in_a_save(self) -> None:
-        self.patch(looking, "CALL_SECONDS", 0.2)
+        self.patch(server, "CALL_SECONDS", 0.2)
         await self.ask(self.canned({"/props": PROPS, "/slots": SLOTS}))
         self.assert_finds("save", PROBLEM, "a save failed: no answer within 0.2 s")
         self.assertEqual(self.files(), [])
 
     async def test_all_together_takes_only_so_long(self) -> None:
-        self.patch(looking, "MOST_SECONDS", 0.2)
+        self.patch(server, "MOST_SECONDS", 0.2)
         await self.ask(self.canned({"/props": PROPS}))
         self.assert_finds("reach", PROBLEM, "did not answer everything within 0.2 s")
 
     async def test_a_server_that_loads_is_waited_for(self) -> None:
-        self.patch(contact, "_POLL_SECONDS", 0.01)
+        self.patch(reachable, "_POLL_SECONDS", 0.01)
         fake = await self.start(loading=True)
 
         class Told(list[str]):
@@ -352,7 +352,7 @@ class NoServerTests(FakeCase):
         self.assert_exit(0)
 
     async def test_a_server_that_does_not_stop_to_load(self) -> None:
-        self.patch(contact, "LOADING_SECONDS", 0.0)
+        self.patch(reachable, "LOADING_SECONDS", 0.0)
         fake = await self.start(loading=True)
         await self.ask(fake.url)
         self.assert_finds("reach", PROBLEM, "still loading its model", "ask again")
@@ -478,11 +478,31 @@ class RouterTests(DoctorCase):
         await self.load(router)
         more = "".join(
             f'[[routes]]\nmodel = "{name}"\nserver = "local"\n'
-            for name in ("alpha", "openai/alpha", "alpha:latest", "a", "al*")
+            for name in ("alpha", "openai/alpha", "a", "al*")
         )
         await self.ask(router.url, config=CONFIG + more)
         self.assert_finds("routes", OK, "every model that a route names")
         self.assert_exit(0)
+
+    async def test_a_tag_that_is_no_part_of_a_models_name(self) -> None:
+        # slotgate takes it from what a client says, but not from what the configuration says
+        router = await self.start({"alpha": FakeModel()})
+        more = '[[routes]]\nmodel = "alpha:latest"\nserver = "local"\n'
+        await self.ask(router.url, config=CONFIG + more)
+        self.assert_finds("routes", PROBLEM, 'the model "alpha:latest"', 'model = "alpha"')
+        self.config += more
+        self.start_gateway(router.url)
+        await self.recalled()
+        answer = await self.chat("a").turn(model="alpha:latest")
+        self.assertGreaterEqual(answer.status, 400)
+
+    async def test_a_routers_own_name_that_looks_like_a_providers_or_a_pattern(self) -> None:
+        router = await self.start({"openai/gpt": FakeModel(), "m[1]": FakeModel()})
+        more = "".join(
+            f'[[routes]]\nmodel = "{name}"\nserver = "local"\n' for name in ("openai/gpt", "m[1]")
+        )
+        await self.ask(router.url, config=CONFIG + more)
+        self.assert_finds("routes", OK, "every model that a route names")
 
     async def test_sleep_is_told(self) -> None:
         router = await self.start({"alpha": FakeModel(sleep_idle_seconds=60)})

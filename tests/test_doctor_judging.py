@@ -22,10 +22,9 @@ from slotgate.doctor.facts import (
     ServerFacts,
     Slots,
 )
-from slotgate.doctor.findings import Finding, Report, advice, exit_status, ok, problem
-from slotgate.doctor.judging import judge
+from slotgate.doctor.findings import Finding, advice, exit_status, ok, problem
 from slotgate.doctor.options import Options
-from slotgate.doctor.printing import as_json, lines_of, safe, secrets_of, verdict
+from slotgate.doctor.report import Report, as_json, judge, lines_of, safe, secrets_of, verdict
 from slotgate.llama.models import RouterProps, Status
 from slotgate.llama.wire import SlotStatus
 

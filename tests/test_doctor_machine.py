@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slotgate.doctor import files, machine
+from slotgate.doctor import machine, slot_files
 from slotgate.doctor.facts import Header
 from slotgate.doctor.gguf import header_of
 from slotgate.doctor.options import Options
@@ -164,7 +164,7 @@ def test_memory_that_is_left(tmp_path: Path) -> None:
 
 
 def test_a_look_at_a_folder_leaves_nothing(tmp_path: Path) -> None:
-    folder = files.look(tmp_path, 0)
+    folder = slot_files.look(tmp_path, 0)
     assert (folder.exists, folder.writable, folder.trouble) == (True, True, "")
     assert folder.write_speed > 0
     assert folder.read_speed > 0
@@ -172,24 +172,24 @@ def test_a_look_at_a_folder_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_disk_without_room_is_not_written(tmp_path: Path) -> None:
-    folder = files.look(tmp_path, 2**60)
+    folder = slot_files.look(tmp_path, 2**60)
     assert (folder.writable, folder.write_speed) == (True, 0)
 
 
 def test_what_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert files.look(tmp_path / "file", 0).trouble == "it is no folder"
-    assert not files.look(tmp_path / "none", 0).exists
+    assert slot_files.look(tmp_path / "file", 0).trouble == "it is no folder"
+    assert not slot_files.look(tmp_path / "none", 0).exists
 
 
 def test_only_the_doctors_own_files_are_deleted(tmp_path: Path) -> None:
-    name = files.probe_name()
+    name = slot_files.probe_name()
     assert not OURS.match(name)
     (tmp_path / name).touch()
-    assert files.size_of(tmp_path, name) == 0
-    assert files.delete(tmp_path, name) == ""
-    assert files.delete(tmp_path, name) == ""
-    assert files.size_of(tmp_path, name) is None
+    assert slot_files.size_of(tmp_path, name) == 0
+    assert slot_files.delete(tmp_path, name) == ""
+    assert slot_files.delete(tmp_path, name) == ""
+    assert slot_files.size_of(tmp_path, name) is None
     for other in ("m.bin", "../" + name, name + "x"):
         with pytest.raises(ValueError, match="not a name of the doctor's"):
-            files.delete(tmp_path, other)
+            slot_files.delete(tmp_path, other)

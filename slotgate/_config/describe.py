@@ -4,7 +4,6 @@ A configuration in words, for ``slotgate check``.
 
 from __future__ import annotations
 
-from slotgate._config.toml import one_line
 from slotgate.config import (
     Client,
     Config,
@@ -15,6 +14,7 @@ from slotgate.config import (
     Route,
     Server,
 )
+from slotgate.plain import printable
 
 
 def describe(config: Config) -> list[str]:
@@ -30,7 +30,7 @@ def describe(config: Config) -> list[str]:
         _prompts(config.prompt_history),
         _logging(config.logging),
     ]
-    return [one_line(line) for line in lines]
+    return [printable(line) for line in lines]
 
 
 def _gateway(gateway: Gateway) -> list[str]:

@@ -8,8 +8,10 @@ import ipaddress
 import re
 from typing import Any, Literal
 
+from attrs import frozen
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
+from twisted.python.failure import Failure
 
 from slotgate._config.toml import Wrong, shown
 from slotgate._config.values import line
@@ -20,6 +22,36 @@ Reach = Literal["local", "beyond", "unknown"]
 _EXAMPLE = "tcp:11434:interface=127.0.0.1"
 _SYSTEMD_DOMAINS = ("INET", "INET6", "UNIX")
 _LARGEST_PORT = 65535
+_EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+
+
+@frozen
+class Listening:
+    """One address that an endpoint listens on."""
+
+    scheme: Literal["http", "https", "unix"]
+    #: As the endpoint says it; empty: every IPv4 address.
+    host: str = ""
+    #: 0: whichever is free then.
+    port: int = 0
+    #: Of a Unix socket.
+    path: str = ""
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it is every address of this machine."""
+        return self.host in _EVERYWHERE
+
+    @property
+    def here(self) -> str:
+        """The host by which it is reached from this machine."""
+        return _EVERYWHERE.get(self.host, self.host)
+
+    @property
+    def url(self) -> str:
+        """How a client on this machine writes it; not for a Unix socket."""
+        bracketed = f"[{self.here}]" if ":" in self.here else self.here
+        return f"{self.scheme}://{bracketed}:{self.port}"
 
 
 class _Recorder:
@@ -30,28 +62,33 @@ class _Recorder:
     """
 
     def __init__(self) -> None:
-        self.unix = False
-        self.ports: list[tuple[int, str]] = []
+        self.found: list[Listening] = []
 
     def listenTCP(
         self, port: int, factory: object, backlog: int = 50, interface: str = ""
     ) -> object:
-        self.ports.append((port, interface))
+        self.found.append(Listening("http", interface, port))
         return object()
 
     def listenSSL(
-        self, port: int, factory: object, context: object, backlog: int = 50, interface: str = ""
+        self,
+        port: int,
+        factory: object,
+        contextFactory: object,
+        backlog: int = 50,
+        interface: str = "",
     ) -> object:
-        return self.listenTCP(port, factory, backlog, interface)
+        self.found.append(Listening("https", interface, port))
+        return object()
 
     def listenUNIX(self, address: str, factory: object, **options: Any) -> object:
-        self.unix = True
+        self.found.append(Listening("unix", path=address))
         return object()
 
 
-def reach(value: object) -> Reach:
+def listening(value: object) -> tuple[Listening, ...]:
     """
-    How far an endpoint reaches.
+    What an endpoint listens on; nothing where only systemd or somebody's plugin knows.
 
     :param value: the endpoint string. Those of systemd are checked for their form only: the
         descriptors exist when systemd starts us, not when somebody checks the file.
@@ -61,26 +98,38 @@ def reach(value: object) -> Reach:
     prefix = description.partition(":")[0]
     if prefix == "systemd":
         _check_systemd(description)
-        return "unknown"
+        return ()
     recorder = _Recorder()
     try:
         endpoint = serverFromString(recorder, description)
         if prefix in ("tcp", "tcp6", "ssl", "unix"):
-            endpoint.listen(Factory())
+            failures: list[Failure] = []
+            endpoint.listen(Factory()).addErrback(failures.append)
+            for failure in failures:
+                failure.raiseException()
     # The parsers are plugins and answer mistakes with whatever comes: TypeError, RuntimeError,
     # OSError, OpenSSL's own.
     except Exception as error:
         raise Wrong(
             f"{shown(description)} is no endpoint like {shown(_EXAMPLE)}: {_reason(error)}"
         ) from error
-    for port, _ in recorder.ports:
-        if not 0 <= port <= _LARGEST_PORT:
-            raise Wrong(f"{shown(description)}: there is no port {shown(port)}")
-    if recorder.unix:
-        return "local"
-    if not recorder.ports:
+    for one in recorder.found:
+        if not 0 <= one.port <= _LARGEST_PORT:
+            raise Wrong(f"{shown(description)}: there is no port {shown(one.port)}")
+    return tuple(recorder.found)
+
+
+def reach(value: object) -> Reach:
+    """
+    How far an endpoint reaches.
+
+    :raises Wrong: as :func:`listening` says.
+    """
+    found = listening(value)
+    if not found:
         return "unknown"
-    return "local" if all(_is_loopback(host) for _, host in recorder.ports) else "beyond"
+    local = all(one.scheme == "unix" or _is_loopback(one.host) for one in found)
+    return "local" if local else "beyond"
 
 
 def anonymous(value: object) -> str:

@@ -13,7 +13,7 @@ import attrs
 
 from slotgate._config import toml as _toml
 from slotgate._config.settings import ALTERNATIVES, HIDDEN, VARIABLES, Scope, Variable
-from slotgate._config.toml import Place, Structurer, Wrong, dotted, guess, kind, one_line, shown
+from slotgate._config.toml import Place, Structurer, Wrong, dotted, guess, kind, shown
 from slotgate.config import (
     Client,
     Config,
@@ -26,6 +26,7 @@ from slotgate.config import (
     Router,
     Server,
 )
+from slotgate.plain import printable
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ def parse_config(
 
 
 def _refused(lines: list[str]) -> ConfigError:
-    return ConfigError("\n".join(one_line(line) for line in lines))
+    return ConfigError("\n".join(printable(line) for line in lines))
 
 
 class _Loading:

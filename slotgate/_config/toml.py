@@ -53,14 +53,6 @@ class Wrong(ValueError):
         self.key = key
 
 
-def one_line(text: str) -> str:
-    """``text`` with everything that is not printable escaped, so that it stays on one line."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
-
-
 def kind(value: object) -> str:
     """What sort of TOML value this is, in words and without the value itself."""
     return next((words for types, words in _KINDS if isinstance(value, types)), "something else")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from slotgate import units
 from slotgate.plain import cells, cut, printable
 
 #: Columns are not made narrower than this to fit a terminal.
@@ -65,13 +66,7 @@ def count(value: object) -> str:
 def size(value: object) -> str:
     """Bytes, in the unit that leaves the fewest digits."""
     number = as_number(value)
-    if number is None:
-        return NONE
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
+    return NONE if number is None else units.size(number)
 
 
 def duration(value: object) -> str:

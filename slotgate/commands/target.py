@@ -7,21 +7,18 @@ A key is never an argument: everybody on the machine can read those.
 from __future__ import annotations
 
 import argparse
-import ipaddress
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from slotgate._config.listening import listening
 from slotgate.commands.failed import CommandFailed
 from slotgate.config import Config, ConfigError, load_config
 
 DEFAULT_URL = "http://127.0.0.1:11434"
 KEY_VARIABLE = "SLOTGATE_API_KEY"
-
-_EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 @frozen
@@ -99,21 +96,8 @@ def _key(config: Config | None, key_env: str | None, environ: Mapping[str, str])
 def _listening(config: Config) -> str:
     """The address of the first TCP port that a configuration listens on."""
     for description in config.gateway.listen:
-        kind, *rest = re.split(r"(?<!\\):", description)
-        if kind not in ("tcp", "tcp6"):
-            continue
-        options = {"interface": "::" if kind == "tcp6" else ""}
-        for name, part in zip(("port", "interface"), rest, strict=False):
-            before, equals, after = part.partition("=")
-            options[before if equals else name] = (after if equals else part).replace("\\", "")
-        if options.get("port", "0") != "0":
-            host = options["interface"]
-            return f"http://{_bracketed(_EVERYWHERE.get(host, host))}:{options['port']}"
+        for one in listening(description):
+            # which name the certificate of an ssl: endpoint is for is not known
+            if one.scheme == "http" and one.port:
+                return one.url
     raise CommandFailed("the configuration says no TCP port to reach the gateway at: give --url")
-
-
-def _bracketed(host: str) -> str:
-    try:
-        return f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
-    except ValueError:
-        return host

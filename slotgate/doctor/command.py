@@ -14,8 +14,8 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from slotgate.config import Config, ConfigError, load_config
-from slotgate.doctor.findings import Finding, Report, exit_status, problem
-from slotgate.doctor.printing import as_json, lines_of, safe, secrets_of, verdict
+from slotgate.doctor.findings import Finding, exit_status, problem
+from slotgate.doctor.report import Report, as_json, judge, lines_of, safe, secrets_of, verdict
 
 
 def main(argv: Sequence[str]) -> int:
@@ -81,24 +81,27 @@ async def examine(
     :param tell: told what there is to wait for.
     :param found: told each report when it is complete.
     """
-    from slotgate.doctor.judging import judge
-    from slotgate.doctor.looking import Looking
-    from slotgate.doctor.measuring import Measuring
-    from slotgate.doctor.ourselves import of_state, runs
+    # not before it is needed: a mistake in the configuration is told at once
+    from slotgate.doctor.gateway import of_state, runs
+    from slotgate.doctor.measure import Measuring
+    from slotgate.doctor.server import Looking
 
     secrets = secrets_of(config)
     own = safe(Report("slotgate", (of_state(config),)), secrets)
     found(own)
-    running = await runs(reactor, config)
     reports = []
     for server in config.servers.values():
-        facts = await Looking(reactor, config, server, tell).facts(running)
+        facts = await Looking(reactor, config, server, tell).facts()
         measured = None
         if tokens:
-            tell(
-                f"{server.name}: measuring with a prompt of {tokens} tokens, which can take a while"
-            )
-            measured = await Measuring(reactor, facts, tokens).measurement()
+            if not facts.slotgate_runs:
+                tell(
+                    f"{server.name}: measuring with a prompt of {tokens} tokens,"
+                    " which can take a while"
+                )
+            measured = await Measuring(
+                reactor, facts, tokens, lambda: runs(reactor, config)
+            ).measurement()
         reports.append(safe(judge(facts, measured), secrets))
         found(reports[-1])
     return list(own.findings), reports

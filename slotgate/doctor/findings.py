@@ -1,13 +1,15 @@
 """
-What the doctor finds, and what that means for the exit status.
+One finding, and the words that many of them share.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from attrs import frozen
+from attrs import evolve, frozen
+
+from slotgate.doctor.facts import Model, ServerFacts
 
 
 class Level(enum.Enum):
@@ -33,14 +35,6 @@ class Finding:
     change: str = ""
 
 
-@frozen
-class Report:
-    """The findings about one server."""
-
-    name: str
-    findings: tuple[Finding, ...]
-
-
 def ok(check: str, text: str) -> Finding:
     """All is well."""
     return Finding(check, Level.OK, text)
@@ -62,3 +56,33 @@ def exit_status(findings: Iterable[Finding]) -> int:
     if Level.PROBLEM in levels:
         return 2
     return 1 if Level.ADVICE in levels else 0
+
+
+#: Stands at the beginning of a sentence for the models that it is about.
+WHO = "\0who\0"
+
+#: Looks at one model.
+Check = Callable[[ServerFacts, Model], Iterable[Finding]]
+
+
+def of_models(facts: ServerFacts, check: Check) -> list[Finding]:
+    """What a check finds, each sentence once, with the models that it is about in it."""
+    found: dict[Finding, list[str]] = {}
+    for model in facts.models:
+        for finding in check(facts, model):
+            found.setdefault(finding, []).append(model.id)
+    named = {finding: ", ".join(filter(None, ids)) for finding, ids in found.items()}
+    return [
+        evolve(finding, text=finding.text.replace(WHO, f"{who}: " if who else ""))
+        for finding, who in named.items()
+    ]
+
+
+def on_server(facts: ServerFacts, line: str) -> str:
+    """A line of the server's table in the configuration."""
+    return f"[servers.{facts.server.name}] {line}"
+
+
+def on_command_line(options: str) -> str:
+    """Options of llama-server."""
+    return f"llama-server … {options}"

@@ -61,7 +61,7 @@ def lock_holder(path: Path, proc: Path = Path("/proc")) -> int | None:
     """
     The process that holds a file's lock, found out without touching the lock.
 
-    :returns: ``None``: nobody, as far as is known.
+    :returns: ``None``: nobody, as far as is known: a process of another container is not seen.
     """
     try:
         inode = path.stat().st_ino
@@ -72,9 +72,28 @@ def lock_holder(path: Path, proc: Path = Path("/proc")) -> int | None:
         # "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF"; the device is told otherwise by some
         # file systems than by stat
         found = re.match(rf"\d+: FLOCK +\S+ +WRITE +(\d+) +\S+:{inode} ", line)
-        if found:
+        if found and _may_hold(proc / found[1], path):
             return int(found[1])
     return None
+
+
+def _may_hold(process: Path, path: Path) -> bool:
+    """
+    Whether a process has a file open, as far as we may see: a file of another file system can
+    have the same number.
+    """
+    try:
+        opened = list((process / "fd").iterdir())
+    except OSError:
+        return True
+    return any(_same(one, path) for one in opened)
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _listening(port: int, proc: Path) -> Iterator[str]:

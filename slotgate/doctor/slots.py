@@ -1,19 +1,32 @@
 """
-Findings about the slots: whether they are seen, how many there are, and who else uses them.
+Findings about the slots and the routes that lead to them: how many there are, and who uses them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from difflib import get_close_matches
 
+from slotgate.config import Route
 from slotgate.doctor.facts import Model, ServerFacts
-from slotgate.doctor.findings import Finding, advice, ok, problem
+from slotgate.doctor.findings import (
+    WHO,
+    Finding,
+    advice,
+    of_models,
+    ok,
+    on_command_line,
+    on_server,
+    problem,
+)
 from slotgate.doctor.options import Options
-from slotgate.doctor.said import WHO, of_models, on_command_line
 from slotgate.llama.models import Status
+from slotgate.routes import upstream_model
 
 #: How many slots llama-server makes where nobody says (b11434, b11549).
 AUTO_SLOTS = 4
+
+_PATTERN = frozenset("*?[")
 
 
 def of_slots(facts: ServerFacts) -> list[Finding]:
@@ -107,3 +120,63 @@ def _traffic(facts: ServerFacts, model: Model) -> Iterator[Finding]:
             " clients take what is in it",
             "let every client of this server come through slotgate",
         )
+
+
+def of_routes(facts: ServerFacts) -> list[Finding]:
+    """All about routes."""
+    if not facts.routes:
+        text = "no route leads to it, so nobody gets there"
+        change = f'[[routes]] model = "…", server = "{facts.server.name}"'
+        return [advice("routes", text, change)]
+    if facts.router is None:
+        return []
+    return [*_router(facts), *_names(facts)]
+
+
+def _router(facts: ServerFacts) -> Iterator[Finding]:
+    router, ours = facts.router, facts.server.router.models_max
+    if router is None:
+        return
+    if not facts.models:
+        yield problem("routes", "the router has no models", on_command_line("--models-dir FOLDER"))
+    if not router.autoload:
+        yield advice(
+            "routes",
+            "it loads no models by itself, and neither do we",
+            "llama-server without --no-models-autoload",
+        )
+    if router.models_max and ours is not None and (ours == 0 or ours > router.models_max):
+        yield advice(
+            "routes",
+            f"models_max is {ours}, and the router holds at most {router.models_max}: it unloads"
+            " some by itself, with what is in their slots",
+            on_server(facts, 'router = { models_max = "auto" }'),
+        )
+
+
+def _names(facts: ServerFacts) -> Iterator[Finding]:
+    known = {name for model in facts.models for name in (model.id, *model.aliases)}
+    named = [(route, name) for route in facts.routes if (name := _name(route, known))]
+    unknown = [(route, name) for route, name in named if name not in known]
+    for route, name in unknown:
+        close = get_close_matches(name, sorted(known), 1, 0.5)
+        instead = close[0] if close else "…"
+        key = "upstream_model" if route.upstream_model else "model"
+        yield problem(
+            "routes",
+            f'the route "{route.model}" asks for the model "{name}", which the router does not'
+            " have",
+            f'[[routes]] {key} = "{instead}"',
+        )
+    if named and not unknown:
+        yield ok("routes", "the router has every model that a route names")
+
+
+def _name(route: Route, known: Container[str]) -> str | None:
+    """The model that a route asks for; ``None``: whatever its clients ask for."""
+    if not route.upstream_model and route.model in known:
+        # whatever it begins with
+        return route.model
+    if not route.upstream_model and _PATTERN & set(route.model):
+        return None
+    return upstream_model(route, route.model)

@@ -1,29 +1,28 @@
 """
 What a switch costs on a server, tried out in one of its slots.
 
-What the slot holds is put back afterwards, where that can be done.
+What the slot holds is put back afterwards, where that can be done. Nothing is done while slotgate
+runs: it would find its slots used by somebody else, and lose what is not saved.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from attrs import define, evolve, field
 
 from slotgate.config import Server
 from slotgate.doctor.facts import Contact, Measured, Measurement, Model, ServerFacts
-from slotgate.doctor.files import probe_name
-from slotgate.doctor.looking import all_slots
-from slotgate.doctor.probing import Place
-from slotgate.doctor.said import megabytes
+from slotgate.doctor.slot_files import Place, all_slots, probe_name
 from slotgate.llama import errors
 from slotgate.llama.calls import Calls
 from slotgate.llama.client import LlamaClient
 from slotgate.llama.models import Status
 from slotgate.llama.upstream import Upstream
 from slotgate.llama.wire import SlotStatus
+from slotgate.units import megabytes
 
 #: How long reading the prompt may take, in seconds.
 READ_SECONDS = 600.0
@@ -47,12 +46,14 @@ class Measuring:
     facts: ServerFacts
     #: About how long the prompt is to be.
     tokens: int
+    #: Whether a slotgate that uses the server runs.
+    slotgate_runs: Callable[[], Awaitable[bool]]
     _calls: Calls = field(init=False)
     _place: Place = field(init=False)
     #: The request that used the slot last; :data:`_ASKED`: one of ours that is on its way.
     _task: int | None = field(default=None, init=False)
-    #: Whether there may be a file of the measurement.
-    _saved: bool = field(default=False, init=False)
+    #: Files of ours that there may be.
+    _saved: set[str] = field(factory=set, init=False)
     _notes: list[str] = field(factory=list, init=False)
     _troubles: list[str] = field(factory=list, init=False)
 
@@ -66,6 +67,7 @@ class Measuring:
         self._place = Place(self.reactor, folder.path if folder and folder.exists else None)
         measured, why = None, ""
         try:
+            await self._alone()
             measured = await self._measured(self._model(), self.facts.slots_used[0])
         except (NotMeasured, errors.ControlError) as error:
             why = str(error)
@@ -92,6 +94,12 @@ class Measuring:
         control = LlamaClient(self._calls, model.id)
         prompt = await self._prompt(model)
         backup = await self._backup(control, before)
+        try:
+            # up to here nothing was changed
+            await self._ours(model, slot)
+        except (NotMeasured, errors.ControlError):
+            await self._clean(control, slot, backup, emptied=False)
+            raise
         file = probe_name()
         try:
             return await self._tried(model, control, slot, prompt, file)
@@ -111,12 +119,25 @@ class Measuring:
                 return status
         raise NotMeasured(f"it has no slot {slot}")
 
+    async def _alone(self) -> None:
+        """
+        See that no slotgate runs, which alone may use its slots.
+
+        :raises NotMeasured: one does.
+        """
+        if await self.slotgate_runs():
+            raise NotMeasured(
+                "a slotgate with this configuration runs, and only it may use its slots: stop it"
+                " first, or measure on another server"
+            )
+
     async def _ours(self, model: Model, slot: int) -> None:
         """
         See that nobody else used the slot meanwhile.
 
-        :raises NotMeasured: somebody did, and what is in it is theirs.
+        :raises NotMeasured: somebody did, and what is in it is theirs; or slotgate was started.
         """
+        await self._alone()
         if (await self._idle(model, slot)).task != self._task:
             raise NotMeasured(f"somebody else used slot {slot} meanwhile")
 
@@ -147,6 +168,7 @@ class Measuring:
         if saved.tokens != before.tokens:
             await self._place.delete(file)
             raise NotMeasured(_would_be_lost(before, f"only {saved.tokens} were saved"))
+        self._saved.add(file)
         return file
 
     async def _tried(
@@ -154,7 +176,7 @@ class Measuring:
     ) -> Measured:
         asked = await self._ask(model, slot, prompt[: self.tokens])
         began = self.reactor.seconds()
-        self._saved = True
+        self._saved.add(file)
         saved = await control.save(slot, file)
         save_seconds = self.reactor.seconds() - began
         if not saved.tokens:
@@ -215,8 +237,7 @@ class Measuring:
         slot, kept = before.id, f"; they are in {backup}" if backup else ""
         what = f"the {before.tokens} tokens of slot {slot}" if backup else f"slot {slot} as it was"
         try:
-            if self._task != _ASKED:
-                await self._ours(model, slot)
+            await (self._alone() if self._task == _ASKED else self._ours(model, slot))
             if not backup:
                 await control.erase(slot)
                 return True
@@ -230,12 +251,12 @@ class Measuring:
         return False
 
     async def _clean(self, control: LlamaClient, slot: int, file: str, *, emptied: bool) -> None:
-        """Delete the file of the measurement, or make it small."""
+        """Delete a file of the measurement, or make it small."""
+        if file not in self._saved:
+            return
         if await self._place.size(file) is not None:
             if kept := await self._place.delete(file):
                 self._troubles.append(f"{file} could not be deleted: {kept}")
-            return
-        if not self._saved:
             return
         if emptied:
             try:

@@ -1,5 +1,7 @@
 """
-The findings as text for people and as JSON for programs. No key is ever in it.
+The report about a server: what the facts mean, as text for people and as JSON for programs.
+
+No key is ever in it.
 """
 
 from __future__ import annotations
@@ -7,13 +9,53 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from attrs import evolve
+from attrs import evolve, frozen
 
-from slotgate._config.toml import one_line
 from slotgate.config import Config
-from slotgate.doctor.findings import Finding, Level, Report, exit_status
+from slotgate.doctor.facts import Contact, Measurement, ServerFacts
+from slotgate.doctor.findings import Finding, Level, exit_status
+from slotgate.doctor.folder import of_files
+from slotgate.doctor.memory import of_memory, of_sleep
+from slotgate.doctor.reachable import reached
+from slotgate.doctor.slots import of_routes, of_slots
+from slotgate.doctor.window import of_costs, of_windows
+from slotgate.plain import printable
 
 _VERDICTS = ("All is well.", "It works; there is advice.", "It does not work: see the problems.")
+
+
+@frozen
+class Report:
+    """The findings about one server."""
+
+    name: str
+    findings: tuple[Finding, ...]
+
+
+def judge(facts: ServerFacts, measurement: Measurement | None = None) -> Report:
+    """
+    The findings about a server.
+
+    :param measurement: how measuring went there; ``None``: nobody wanted it.
+    """
+    return Report(facts.server.name, tuple(_found(facts, measurement)))
+
+
+def _found(facts: ServerFacts, measurement: Measurement | None) -> list[Finding]:
+    found = reached(facts)
+    if facts.contact is not Contact.ANSWERS:
+        return found
+    measured = None if measurement is None else measurement.measured
+    return [
+        *found,
+        *of_slots(facts),
+        *of_files(facts),
+        *of_windows(facts, frozenset() if measured is None else frozenset({measured.model})),
+        *of_memory(facts),
+        *of_sleep(facts),
+        *of_routes(facts),
+        *of_costs(measurement),
+    ]
 
 
 def secrets_of(config: Config) -> list[str]:
@@ -31,7 +73,7 @@ def safe(report: Report, secrets: Sequence[str]) -> Report:
     def text(said: str) -> str:
         for secret in secrets:
             said = said.replace(secret, "***")
-        return one_line(said)
+        return printable(said)
 
     findings = (evolve(f, text=text(f.text), change=text(f.change)) for f in report.findings)
     return evolve(report, findings=tuple(findings))

@@ -7,9 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slotgate.doctor.facts import Folder, Model, Probe, ServerFacts
-from slotgate.doctor.findings import Finding, advice, ok, problem
-from slotgate.doctor.said import WHO, gib, megabytes, of_models, on_command_line, on_server
+from slotgate.doctor.findings import (
+    WHO,
+    Finding,
+    advice,
+    of_models,
+    ok,
+    on_command_line,
+    on_server,
+    problem,
+)
 from slotgate.llama.models import Status
+from slotgate.units import gib, megabytes
 
 _EXAMPLE = "/var/cache/llama-slots"
 #: Less than this much above ``min_free_gib`` is soon full, in bytes.
@@ -85,7 +94,8 @@ def _saves(facts: ServerFacts, model: Model) -> Iterator[Finding]:
         why = saving.why or "its slots are not seen, so one could be busy"
         yield advice("save", f"{WHO}no save was tried: {why}", "ask again when nobody uses it")
     elif saving.folder:
-        yield ok("save", f"{WHO}it has a --slot-save-path")
+        untried = ", and no save was tried: slotgate runs, and only it uses these slots"
+        yield ok("save", f"{WHO}it has a --slot-save-path{untried if facts.slotgate_runs else ''}")
 
 
 def _lands(facts: ServerFacts, model: Model) -> Iterator[Finding]:
@@ -102,6 +112,14 @@ def _lands(facts: ServerFacts, model: Model) -> Iterator[Finding]:
             f"{WHO}its slot files go to {theirs}, and slot_save_path is {folder.path}: is that"
             " the same folder?",
             on_server(facts, f'slot_save_path = "{theirs}"'),
+        )
+    elif theirs and facts.slotgate_runs:
+        yield ok("folder", f"{WHO}its slot files go to {folder.path}")
+    elif not theirs and facts.slotgate_runs and model.saving.folder is not False:
+        yield advice(
+            "folder",
+            f"{WHO}not known whether its slot files go to {folder.path}, for no save was tried",
+            "stop slotgate, and ask again",
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from attrs import define, evolve
 from twisted.internet.defer import Deferred
@@ -15,20 +15,25 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import deferLater
 
 from slotgate.config import Config, Server
-from slotgate.doctor import files, machine
-from slotgate.doctor.contact import NoServer, greet
+from slotgate.doctor import gateway, machine, slot_files
 from slotgate.doctor.facts import Contact, Folder, Model, Saving, ServerFacts, Slots
 from slotgate.doctor.gguf import header_of
 from slotgate.doctor.options import Options
-from slotgate.doctor.probing import DISK_SECONDS, Place, has_folder, probe
-from slotgate.doctor.threads import in_thread
+from slotgate.doctor.reachable import NoServer, greet
+from slotgate.doctor.slot_files import (
+    DISK_SECONDS,
+    Place,
+    all_slots,
+    has_folder,
+    in_thread,
+    probe,
+)
 from slotgate.llama import errors, models
 from slotgate.llama.calls import Calls
-from slotgate.llama.client import LlamaClient
 from slotgate.llama.models import RouterProps, Status
 from slotgate.llama.router import RouterClient
 from slotgate.llama.upstream import Upstream
-from slotgate.llama.wire import Props, SlotStatus, slots_from
+from slotgate.llama.wire import Props
 
 #: The longest that one question may take, in seconds.
 CALL_SECONDS = 10.0
@@ -57,7 +62,7 @@ class Looking:
     #: Told what there is to wait for.
     tell: Callable[[str], None]
 
-    async def facts(self, slotgate_runs: bool) -> ServerFacts:
+    async def facts(self) -> ServerFacts:
         """All that can be seen."""
         server = impatient(self.server)
         upstream = Upstream(self.reactor, server)
@@ -67,7 +72,7 @@ class Looking:
             contact=Contact.ANSWERS,
             local=machine.is_local(server.url),
             memory_available=machine.memory_available(),
-            slotgate_runs=slotgate_runs,
+            slotgate_runs=await gateway.runs(self.reactor, self.config),
         )
         seen = Deferred.fromCoroutine(self._seen(facts, Calls(upstream, self.reactor, server)))
         try:
@@ -95,7 +100,7 @@ class Looking:
             return None
         least = int(self.server.min_free_gib * 1024**3)
         try:
-            return await in_thread(self.reactor, DISK_SECONDS, lambda: files.look(path, least))
+            return await in_thread(self.reactor, DISK_SECONDS, lambda: slot_files.look(path, least))
         except DeferredTimeout:
             return Folder(path, False, trouble=f"no answer within {DISK_SECONDS:g} s")
 
@@ -118,13 +123,10 @@ class Looking:
         if props.sleeping or not facts.slots_used:
             # a look would wake it
             return evolve(facts, models=(model,))
-        control = LlamaClient(calls)
         model = await self._slots(model, calls)
-        folder = await has_folder(calls, facts.slots_used[0])
-        saving = Saving(folder)
-        if folder is not False and model.slots is not None and place.folder is not None:
-            saving = await probe(control, place, model.slots.second, self._theirs(facts, model))
-        return evolve(facts, models=(evolve(model, saving=saving),))
+        model = evolve(model, saving=Saving(await has_folder(calls, facts.slots_used[0])))
+        facts, model = await self._tried(facts, model, calls, place)
+        return evolve(facts, models=(model,))
 
     async def _router(self, facts: ServerFacts, calls: Calls, place: Place) -> ServerFacts:
         try:
@@ -137,16 +139,25 @@ class Looking:
         for one in told:
             model = await self._model(facts, one)
             if one.status is Status.LOADED and facts.slots_used:
-                control = LlamaClient(calls, one.id)
                 # one at a time, for the models of a router are many
                 model = await self._slots(model, calls, again=not probed)
-                if not probed and model.slots is not None and model.saving.folder:
-                    saving = await probe(
-                        control, place, model.slots.second, self._theirs(facts, model)
-                    )
-                    model, probed = evolve(model, saving=saving), saving.probe is not None
+                if not probed and model.saving.folder:
+                    facts, model = await self._tried(facts, model, calls, place)
+                    probed = model.saving.probe is not None
             found.append(model)
         return evolve(facts, build=build, models=tuple(found))
+
+    async def _tried(
+        self, facts: ServerFacts, model: Model, calls: Calls, place: Place
+    ) -> tuple[ServerFacts, Model]:
+        """Try a save, where there is a folder to look into and nobody has a lease on the slots."""
+        if place.folder is None or model.slots is None or model.saving.folder is False:
+            return facts, model
+        # it can have been started since
+        if facts.slotgate_runs or await gateway.runs(self.reactor, self.config):
+            return evolve(facts, slotgate_runs=True), model
+        saving = await probe(calls, model.id, place, self._theirs(facts, model))
+        return facts, evolve(model, saving=saving)
 
     def _theirs(self, facts: ServerFacts, model: Model) -> Place:
         """The folder that the server was told, where that can mean the same here."""
@@ -193,17 +204,6 @@ class Looking:
             return await in_thread(self.reactor, DISK_SECONDS, lambda: header_of(path))
         except DeferredTimeout:
             return None
-
-
-async def all_slots(calls: Calls, model: str) -> tuple[SlotStatus, ...]:
-    """
-    The slots of a model, which is not loaded for that.
-
-    :param model: the id by which a router knows it; empty: the only one.
-    :raises ControlError: they are not shown.
-    """
-    query = f"?model={quote(model, safe='')}&autoload=false" if model else ""
-    return await calls.get(f"/slots{query}", slots_from)
 
 
 def _build(answer: object) -> str:

@@ -1,5 +1,5 @@
 """
-Findings about models and memory: what a slot file can hold, what is kept beside it, and sleep.
+Findings about a model's memory: prompts that are kept beside the slots, and sleep.
 """
 
 from __future__ import annotations
@@ -7,68 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slotgate.doctor.facts import Model, ServerFacts
-from slotgate.doctor.findings import Finding, advice, ok
+from slotgate.doctor.findings import WHO, Finding, advice, of_models, ok, on_command_line
 from slotgate.doctor.options import DEFAULT_CACHE_RAM_MIB
-from slotgate.doctor.reaching import NEWEST_BUILD, build_number
-from slotgate.doctor.said import WHO, gib, of_models, on_command_line
 from slotgate.llama.models import Status
-
-_MEASURE = "slotgate doctor --measure 2000 tells"
-NEWER = f"a llama-server of 2026-10-08 or later (b{NEWEST_BUILD} is one)"
-
-
-def of_windows(facts: ServerFacts, measured: frozenset[str]) -> list[Finding]:
-    """
-    Whether slot files hold all that a model needs to go on.
-
-    :param measured: ids of models of which that was measured.
-    """
-    if not facts.slots_used:
-        return []
-
-    def check(facts: ServerFacts, model: Model) -> Iterator[Finding]:
-        if model.id not in measured:
-            yield from _window(facts, model)
-
-    return of_models(facts, check)
-
-
-def _window(facts: ServerFacts, model: Model) -> Iterator[Finding]:
-    number, header = build_number(facts.build), model.header
-    if header is None:
-        if number is None or number < NEWEST_BUILD:
-            yield ok(
-                "window",
-                f"{WHO}not known whether the model has a sliding window or layers with a state"
-                f" (its file is not seen here), for which restores may not help; {_MEASURE}",
-            )
-        return
-    kind = f"{WHO}the model ({header.architecture})"
-    if header.whole:
-        yield ok("window", f"{kind} has no sliding window: a slot file holds all of a prompt")
-        return
-    has = f"has a sliding window of {header.window} tokens" if header.window else "keeps a state"
-    if header.window and header.recurrent:
-        has += ", and keeps a state"
-    full = header.window and not header.recurrent
-    if full and model.options is not None and model.options.swa_full:
-        yield ok("window", f"{kind} {has}, and --swa-full keeps all of it")
-    elif number is None:
-        text = f"{kind} {has}; not known whether this build saves checkpoints with a slot"
-        yield advice("window", text, _MEASURE)
-    elif number < NEWEST_BUILD:
-        text = (
-            f"{kind} {has}, and {facts.build} may be too old to save checkpoints with a slot"
-            " (builds do since about 2026-10-08): a restored session would be read again."
-            f" {_MEASURE}"
-        )
-        or_full = f", or {on_command_line('--swa-full')}" if full else ""
-        yield advice("window", text, NEWER + or_full)
-    elif header.recurrent:
-        text = f"{kind} {has}; not known whether what this build saves is enough"
-        yield advice("window", text, _MEASURE)
-    else:
-        yield ok("window", f"{kind} {has}, and {facts.build} saves checkpoints with a slot")
+from slotgate.units import gib
 
 
 def of_memory(facts: ServerFacts) -> list[Finding]:

@@ -1,19 +1,82 @@
 """
-Findings about who answers at the address.
+Who answers at a server's address: asking, and the findings about it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from slotgate.doctor.contact import LOADING_SECONDS
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from slotgate.config import Config
 from slotgate.doctor.facts import Contact, ServerFacts
-from slotgate.doctor.findings import Finding, advice, ok, problem
-from slotgate.doctor.said import on_server
+from slotgate.doctor.findings import Finding, advice, ok, on_server, problem
+from slotgate.doctor.gateway import is_ours, is_slotgate
+from slotgate.llama import errors
+from slotgate.llama.calls import Calls
+from slotgate.llama.models import RouterProps, router_from
+from slotgate.llama.wire import Props, props_from
+
+#: How long a server that loads its model is waited for, in seconds.
+LOADING_SECONDS = 60.0
+_POLL_SECONDS = 1.0
 
 #: The builds that slotgate is tested with.
 OLDEST_BUILD = 11434
 NEWEST_BUILD = 11549
+
+
+class NoServer(Exception):
+    """There is no llama-server to talk to; ``contact`` says what there is instead."""
+
+    def __init__(self, contact: Contact, said: str = "") -> None:
+        super().__init__(said)
+        self.contact = contact
+
+
+async def greet(
+    config: Config, calls: Calls, clock: IReactorTime, tell: Callable[[str], None]
+) -> RouterProps | Props:
+    """
+    Find out what is there; a server that loads its model is waited for.
+
+    :param tell: told when there is something to wait for.
+    :raises NoServer: there is no llama-server that talks to us.
+    """
+    if is_ours(config, calls.server.url):
+        raise NoServer(Contact.SLOTGATE, "slotgate itself listens there (gateway.listen)")
+    deadline, told = clock.seconds() + LOADING_SECONDS, False
+    while True:
+        try:
+            return await _greeted(calls)
+        except errors.Loading as error:
+            if clock.seconds() >= deadline:
+                raise NoServer(Contact.LOADING, str(error)) from error
+        if not told:
+            told = True
+            tell(f"{calls.server.name} is loading its model: waiting")
+        await deferLater(clock, _POLL_SECONDS)
+
+
+async def _greeted(calls: Calls) -> RouterProps | Props:
+    try:
+        if await is_slotgate(calls):
+            raise NoServer(Contact.SLOTGATE, "slotgate answers there")
+        return await calls.get("/props", _props)
+    except errors.Loading:
+        raise
+    except errors.KeyRefused as error:
+        raise NoServer(Contact.KEY_REFUSED, str(error)) from error
+    except errors.Unreachable as error:
+        raise NoServer(Contact.UNREACHABLE, str(error)) from error
+    except errors.ControlError as error:
+        raise NoServer(Contact.FOREIGN, f"GET /props: {error}") from error
+
+
+def _props(answer: object) -> RouterProps | Props:
+    return router_from(answer) or props_from(answer)
 
 
 def build_number(build: str) -> int | None:
