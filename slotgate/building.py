@@ -28,6 +28,7 @@ from slotgate.snapshots.index import Index
 from slotgate.telemetry.events import Telemetry
 from slotgate.telemetry.journal import Journal
 from slotgate.telemetry.metrics import Metrics
+from slotgate.web._seen import Seeing
 from slotgate.web._session_finding import Finding
 from slotgate.web.admins import Admins
 from slotgate.web.app import make_app
@@ -156,14 +157,15 @@ def build(
         settings, clients, backends, pool, understanding, generations, passing, names, reactor
     )
     admins = Admins(clients, Logins.of(settings, reactor, secret))
-    statuses = Statuses(settings, pool, backends, index, journal, reactor)
     checks = make_checks(config.servers, upstreams, bounded, reactor)
+    seeing = Seeing(pool, backends, checks)
+    statuses = Statuses(settings, pool, seeing, journal, reactor)
     health = HealthPages(admins, checks, lambda: pool.stopping)
     dashboard = Dashboard(admins, statuses, Work(sessions, finding, pool), reactor)
     pages = {
         "/slotgate/status": StatusPage(admins, statuses).answer,
         **dashboard.pages,
-        "/slotgate/metrics": MetricsPage(admins, metrics, settings, pool, backends, checks).answer,
+        "/slotgate/metrics": MetricsPage(admins, metrics, settings, seeing).answer,
         "/slotgate/health": health.live,
         "/slotgate/ready": health.ready,
     }

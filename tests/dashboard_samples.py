@@ -159,6 +159,7 @@ def server(**more: Any) -> dict[str, Any]:
         "url": "http://127.0.0.1:8080",
         "mode": "single",
         "reachable": True,
+        "problem": None,
         "found": [],
         "models": [],
         "waiting": 0,

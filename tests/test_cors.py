@@ -21,6 +21,27 @@ PREFLIGHT = {
 }
 
 
+#: Written in every way that some part of us, or a server, takes for the same path.
+PRIVATE = (
+    "/slotgate",
+    "/slotgate/",
+    "/slotgate/status",
+    "/slotgate/metrics?x=1",
+    "/slotgate/health",
+    "/slotgate%2Fstatus",
+    "/%73lotgate/status",
+    "/SlotGate/status",
+    "/slotgate//status",
+    "/api/sessions",
+    "/api/sessions/",
+    "/api/sessions/A/prompt",
+    "/api/sessions?all=1",
+    "/api%2fsessions/A/prompt",
+    "/api/sessions%2FA%2Fprompt",
+    "/api/Sessions/A",
+    "/%61pi/sessions/current",
+)
+
 READABLE = {
     "allow-origin": PAGE,
     "allow-credentials": "true",
@@ -88,8 +109,6 @@ class SomePages(FakeGatewayCase):
             self.assertEqual((answer.status, cors_of(answer)), (200, READABLE))
         answer = await self.request("GET", "/v1/models", self.page())
         self.assertEqual((answer.status, cors_of(answer)), (200, READABLE))
-        answer = await self.request("GET", "/api/sessions", self.page())
-        self.assertEqual((answer.status, cors_of(answer)), (200, READABLE))
 
     async def test_a_listed_page_can_read_errors(self) -> None:
         answer = await self.post(CHAT, HELLO, {"Origin": PAGE})
@@ -142,10 +161,27 @@ class SomePages(FakeGatewayCase):
         answer = await self.request("OPTIONS", CHAT, {**PREFLIGHT, "Origin": ELSEWHERE})
         self.assertEqual((answer.status, cors_of(answer)), (403, {"vary": "Origin"}))
 
+    async def test_conversations_and_keys_are_none_of_its_business(self) -> None:
+        for path in PRIVATE:
+            answer = await self.request("GET", path, self.page())
+            self.assertEqual(cors_of(answer), {}, path)
+            asked = await self.request("OPTIONS", path, PREFLIGHT)
+            self.assertEqual((asked.status, cors_of(asked)), (403, {}), path)
+            sent = await self.request("POST", path, self.page(), b"{}")
+            self.assertEqual((sent.status, cors_of(sent)), (403, {}), path)
+            self.assertIn("/api/sessions are for no other page", sent.body.decode())
+        large = await self.post("/api/sessions/clear", {"x": "x" * 20_000}, self.page())
+        self.assertEqual((large.status, cors_of(large)), (413, {}))
+
     async def test_no_page_of_another_origin_changes_sessions(self) -> None:
         for origin in (PAGE, ELSEWHERE):
             answer = await self.post("/api/sessions/clear", {}, self.page(origin))
             self.assertEqual(answer.status, 403)
+
+    async def test_our_own_page_may(self) -> None:
+        own = self.page(self.base)
+        answer = await self.request("POST", "/api/sessions/clear", own, b"{}")
+        self.assertEqual((answer.status, cors_of(answer)), (200, {}))
 
 
 class AllPages(FakeGatewayCase):
@@ -162,6 +198,17 @@ class AllPages(FakeGatewayCase):
         self.assertEqual(cors["allow-origin"], "*")
         self.assertEqual(cors["allow-headers"], "authorization,content-type")
         self.assertNotIn("allow-credentials", cors)
+
+    async def test_no_page_reads_what_others_said(self) -> None:
+        await self.chat("A", 30).turn()
+        self.llama.calls.clear()
+        for path in PRIVATE:
+            answer = await self.request("GET", path, {"Origin": ELSEWHERE})
+            self.assertEqual(cors_of(answer), {}, path)
+            asked = await self.request("OPTIONS", path, PREFLIGHT)
+            self.assertEqual((asked.status, cors_of(asked)), (403, {}), path)
+            sent = await self.request("POST", path, {"Origin": ELSEWHERE}, b"{}")
+            self.assertEqual(sent.status, 403, path)
 
     async def test_a_foreign_host_is_refused_all_the_same(self) -> None:
         answer = await self.request("GET", "/health", {"Host": "evil.example", "Origin": ELSEWHERE})

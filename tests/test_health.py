@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 from doubles import memory_database
 from gateway import CHAT, CLOCK, Answer, FakeGatewayCase, GatewayCase, now
-from twisted.internet.defer import Deferred, fail, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
@@ -80,10 +81,13 @@ class LookTests(SynchronousTestCase):
 
     def test_a_thread_that_hangs_is_the_only_one(self) -> None:
         ask = self.look(lasts=True)
+        waiting = ask()
+        self.clock.advance(WAIT_SECONDS)
+        self.failureResultOf(waiting, DeferredTimeout)
         for _ in range(5):
-            one = ask()
+            # nobody waits for it any more
+            self.failureResultOf(ask(), DeferredTimeout)
             self.clock.advance(WAIT_SECONDS)
-            self.failureResultOf(one, DeferredTimeout)
         self.assertEqual((len(self.begun), self.cancelled), (1, 0))
         self.begun[0].callback("at last")
         self.assertEqual(self.successResultOf(ask()), "at last")
@@ -105,10 +109,53 @@ class LookTests(SynchronousTestCase):
         ask()
         self.assertEqual(len(self.begun), 2)
 
-    def test_who_waits_for_several_and_goes_away_leaves_none_behind(self) -> None:
+    def test_who_comes_late_waits_no_longer_than_the_look_may_take(self) -> None:
+        ask = self.look()
+        ask().addErrback(lambda _: None)
+        self.clock.advance(WAIT_SECONDS - 0.5)
+        late = ask()
+        self.clock.advance(0.5)
+        self.failureResultOf(late, DeferredTimeout)
+        self.assertEqual(self.cancelled, 1)
+
+    def test_who_is_told_first_may_make_others_go_away(self) -> None:
+        ask = self.look()
+        first, second = ask(), ask().addErrback(lambda failure: failure.type)
+        first.addErrback(lambda _: second.cancel())
+        self.begun[0].errback(IndexAway())
+        self.assertIs(self.successResultOf(second), CancelledError)
+
+    def together(self) -> Deferred[list[str]]:
+        """Three looks at once."""
         looks = [Look(self.begin, self.clock) for _ in range(3)]
-        waiting = Deferred.fromCoroutine(together(look() for look in looks))
-        waiting.addErrback(lambda _: None).cancel()
+        return Deferred.fromCoroutine(together(look() for look in looks))
+
+    def test_several_answer_in_the_order_in_which_they_were_asked(self) -> None:
+        waiting = self.together()
+        for number in (2, 0, 1):
+            self.begun[number].callback(f"{number}")
+        self.assertEqual(self.successResultOf(waiting), ["0", "1", "2"])
+
+    def test_the_first_failure_is_told_at_once_and_the_second_is_nobodys(self) -> None:
+        for first, second in ((0, 1), (1, 0)):
+            self.begun.clear()
+            waiting = self.together()
+            # closing a connection can fail in its own way
+            self.begun[second].addErrback(lambda _: fail(ZeroDivisionError()))
+            self.begun[first].errback(IndexAway())
+            self.failureResultOf(waiting, IndexAway)
+        waiting = self.together()
+        self.begun[-1].errback(IndexAway())
+        self.begun[-2].addErrback(lambda _: fail(ZeroDivisionError()))
+        self.begun[-3].addErrback(lambda _: fail(ZeroDivisionError()))
+        self.failureResultOf(waiting, IndexAway)
+        del waiting
+        self.begun.clear()
+        gc.collect()
+        self.assertEqual(self.flushLoggedErrors(), [])
+
+    def test_who_waits_for_several_and_goes_away_leaves_none_behind(self) -> None:
+        self.together().addErrback(lambda _: None).cancel()
         self.assertEqual(self.cancelled, 3)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
@@ -262,10 +309,11 @@ class SilentTests(GatewayCase):
         self.addCleanup(port.stopListening)
         self.start_gateway(f"http://127.0.0.1:{port.getHost().port}")
 
-    async def test_it_is_not_ready_and_holds_up_neither_a_probe_nor_a_scrape(self) -> None:
+    async def test_it_is_not_ready_and_holds_up_no_probe_no_scrape_and_no_look(self) -> None:
+        paths = (READY, "/slotgate/metrics", "/slotgate/status")
         began = now()
-        answer, page = await gatherResults(
-            [Deferred.fromCoroutine(self.get(path)) for path in (READY, "/slotgate/metrics")]
+        answer, page, status = await gatherResults(
+            [Deferred.fromCoroutine(self.get(path)) for path in paths]
         )
         self.assertLess(now() - began, 2 * WAIT_SECONDS)
         self.assertEqual(answer.status, 503)
@@ -278,6 +326,10 @@ class SilentTests(GatewayCase):
             [{"name": "slot folder of local", "ok": True}, {"name": "index", "ok": True}],
         )
         self.assertIn(b'slotgate_server_up{server="local"} 0.0', page.body)
+        (server,) = status.json["servers"]
+        self.assertEqual((server["reachable"], server["known"]), (False, False))
+        self.assertEqual(server["problem"], "no answer within 2 s")
+        self.assertEqual(status.json["disk"]["files"], 0)
 
 
 class KeyTests(FakeGatewayCase):

@@ -68,7 +68,7 @@ def test_seconds_saved_are_what_reading_would_have_taken_without_the_switch() ->
     # 50 tokens a second
     journal.served(served(usage=Usage(900, 100, 50, 2000.0), switched=1.0))
     assert journal.totals.seconds_saved == 18.0 - 1.0
-    assert journal.tokens_per_second("local", "m") == 50.0
+    assert journal.tokens_per_second("local", "") == 50.0
 
 
 def test_a_switch_that_saved_nothing_costs() -> None:
@@ -79,10 +79,30 @@ def test_a_switch_that_saved_nothing_costs() -> None:
 
 def test_the_speed_of_one_model_says_nothing_of_another() -> None:
     journal = Journal()
-    journal.served(served(model="slow", usage=Usage(0, 100, 1, 10_000.0), switched=0.0))
-    journal.served(served(model="other", usage=Usage(1000, 0, 1, None), switched=0.0))
+    slow, other = Address("local", "slow", 0), Address("local", "other", 0)
+    journal.served(served(address=slow, usage=Usage(0, 100, 1, 10_000.0), switched=0.0))
+    journal.served(served(address=other, usage=Usage(1000, 0, 1, None), switched=0.0))
     assert journal.totals.seconds_saved == 0.0
+    assert journal.tokens_per_second("local", "slow") == 10.0
     assert journal.tokens_per_second("local", "other") is None
+
+
+def test_names_that_clients_make_up_are_no_models() -> None:
+    journal = Journal()
+    for number in range(1000):
+        usage = Usage(0, 100, 1, 2000.0)
+        journal.served(served(model=f"made-up-{number}", usage=usage))
+        journal.served(served(model=f"nowhere-{number}", address=None, usage=usage))
+    assert len(journal._speeds) == 1
+    assert journal.tokens_per_second("local", "") == 50.0
+
+
+def test_what_was_reused_without_a_slot_is_not_our_doing() -> None:
+    journal = Journal()
+    journal.served(served(usage=Usage(0, 100, 1, 2000.0), switched=0.0))
+    journal.served(served(address=None, usage=Usage(1000, 100, 1, 2000.0), switched=0.0))
+    assert journal.totals.seconds_saved == 0.0
+    assert journal.totals.tokens_reused == 1000
 
 
 def test_saves_and_restores_count_when_they_succeed() -> None:

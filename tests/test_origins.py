@@ -25,7 +25,7 @@ from slotgate.config import ConfigError, Gateway
 from slotgate.reloading import Settings
 from slotgate.web.hosts import has_address, host_of, is_loopback, is_this_machine
 from slotgate.web.limits import limited_site
-from slotgate.web.origins import Origins
+from slotgate.web.origins import Origins, is_private
 
 PAGE = "https://chat.example.com"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
@@ -248,6 +248,33 @@ def test_mistakes_are_one_line(text: str, mistake: str) -> None:
         gateway(text)
     (line,) = caught.value.lines
     assert mistake in line
+
+
+# Which paths no page of another origin reads.
+
+
+@pytest.mark.parametrize(
+    ("path", "private"),
+    [
+        ("/slotgate", True),
+        ("/slotgate/", True),
+        ("//slotgate/status", True),
+        ("/SLOTGATE/metrics", True),
+        ("/api/sessions", True),
+        ("/api//sessions/A/prompt", True),
+        ("/api/sessionsomething", True),
+        ("/slotgates", False),
+        ("/slotgate.html", False),
+        ("/", False),
+        ("/v1/slotgate/", False),
+        ("/api/chat", False),
+        ("/api/session", False),
+        ("/v1/chat/completions", False),
+        ("/v1/models/api/sessions", False),
+    ],
+)
+def test_what_tells_of_conversations_is_private(path: str, private: bool) -> None:
+    assert is_private(path) is private
 
 
 # Foreign hosts.

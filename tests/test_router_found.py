@@ -29,6 +29,11 @@ class FoundCase(FakeRouterCase):
         server._listening.port = port
         await server.listen(CLOCK)
 
+    async def found(self) -> list[str]:
+        """What the status says that was found out about the server."""
+        (server,) = (await self.get("/slotgate/status")).json["servers"]
+        return [one["text"] for one in server["found"]]
+
     @property
     def mode(self) -> Mode:
         """What slotgate takes the server for."""
@@ -72,6 +77,7 @@ class ChangeTests(FoundCase):
 
     async def test_single_then_router_then_single(self) -> None:
         self.assertIs(self.mode, Mode.SINGLE)
+        self.assertEqual(await self.found(), ["it serves one model"])
         chat = self.chat_with("alpha")
         await chat.turn()
         self.assert_answered(await chat.turn(), "resident")
@@ -84,6 +90,10 @@ class ChangeTests(FoundCase):
         await self.router.restart()
         self.assert_answered(await chat.turn(), "restored")
         self.assertIs(self.mode, Mode.ROUTER)
+        self.assertEqual(
+            await self.found(),
+            ["it is a router with 3 models, and holds at most 2 of them at once"],
+        )
         self.assert_answered(await chat.turn(), "resident")
         self.assertEqual([slot["model"] for slot in await self.shown()], ["alpha"])
         self.assert_answered(await self.chat_with("beta").turn(), "cold")
@@ -94,6 +104,8 @@ class ChangeTests(FoundCase):
         await self.single.restart()
         self.assert_answered(await chat.turn(), "restored")
         self.assertIs(self.mode, Mode.SINGLE)
+        self.assertEqual(await self.found(), ["it serves one model"])
+        self.assertEqual(len(self.told("it serves one model")), 2)
         self.assertNotIn("model", (await self.shown())[0])
         # its models are followed no more
         self.assertFalse(self.following.live)
@@ -142,6 +154,10 @@ class UnseenTests(FoundCase):
         while self.following.live:
             await self.pause(0.01)
         await self.followed()
+        self.assertEqual(
+            await self.found(),
+            ["it is a router with 3 models, and holds at most 1 of them at once"],
+        )
         chats = await self.dirty("alpha", "beta")
         await self.assert_none_is_lost(chats)
         self.assertEqual(self.told("which was not saved"), [])

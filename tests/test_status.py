@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from threading import Event
 from typing import Any, ClassVar, cast
 from unittest.mock import Mock
 
-from gateway import CHAT, Chat, FakeGatewayCase, GatewayCase, RealGatewayCase
+from gateway import CHAT, Chat, FakeGatewayCase, GatewayCase, RealGatewayCase, now
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import ILogObserver, formatEvent, globalLogPublisher
 
 from slotgate.prompts.history import PromptHistory
 from slotgate.snapshots.database import IndexAway
 from slotgate.snapshots.index import Index
 from slotgate.testing.faults import Refuse
+from slotgate.web import _looks
+from slotgate.web._looks import WAIT_SECONDS
 
 _KEYS = """
         [[clients]]
@@ -54,7 +59,7 @@ class Watching(GatewayCase):
 
 
 class StatusTests(FakeGatewayCase, Watching):
-    """Everything is there, and it costs the server nothing."""
+    """Everything is there, and the server is asked whether it lives and nothing else."""
 
     async def test_a_gateway_that_has_done_nothing(self) -> None:
         status = await self.status()
@@ -63,9 +68,59 @@ class StatusTests(FakeGatewayCase, Watching):
         (slot,) = status["slots"]
         self.assertEqual((slot["state"], slot["session"], slot["waiting"]), ("unknown", None, 0))
         (server,) = status["servers"]
-        self.assertEqual((server["mode"], server["reachable"]), ("single", True))
+        self.assertEqual((server["mode"], server["known"]), ("single", True))
+        self.assertEqual((server["reachable"], server["problem"]), (True, None))
+        self.assertIsNone(server["tokens_per_second"])
         self.assertEqual(status["disk"]["files"], 0)
-        self.assertEqual(self.llama.calls, [])
+        self.assertEqual([call.path for call in self.llama.calls], ["/health"])
+
+    async def test_a_look_wakes_nothing_and_many_are_one_for_the_server(self) -> None:
+        self.llama.fall_asleep()
+        for _ in range(5):
+            (server,) = (await self.status())["servers"]
+            self.assertTrue(server["reachable"])
+        self.assertTrue(self.llama.sleeping)
+        self.assertEqual([call.path for call in self.llama.calls], ["/health"])
+
+    async def test_a_server_that_was_there_and_is_not(self) -> None:
+        self.patch(_looks, "FRESH_SECONDS", 0.0)
+        self.assertTrue((await self.status())["servers"][0]["reachable"])
+        await self.llama.stop()
+        (server,) = (await self.status())["servers"]
+        self.assertFalse(server["reachable"])
+        self.assertIn("cannot be reached", server["problem"])
+        self.assertEqual((server["mode"], server["known"]), ("single", True))
+        await self.llama.restart()
+        self.llama.loading = True
+        (server,) = (await self.status())["servers"]
+        self.assertEqual((server["reachable"], server["problem"]), (False, "it loads its model"))
+
+    async def test_a_disk_that_hangs_costs_a_look_two_seconds_once_and_a_chat_nothing(self) -> None:
+        stuck, going_on = [], Event()
+        seen = os.statvfs
+
+        def hang(path: Any) -> Any:
+            stuck.append(path)
+            going_on.wait(60)
+            return seen(path)
+
+        self.addCleanup(going_on.set)
+        self.patch(os, "statvfs", hang)
+        began = now()
+        for status in await gatherResults(
+            [Deferred.fromCoroutine(self.status()) for _ in range(15)]
+        ):
+            self.assertIsNone(status["disk"]["free_bytes"])
+            self.assertIsNone(status["disk"]["servers"][0]["free_bytes"])
+            self.assertEqual(status["disk"]["files"], 0)
+        for _ in range(5):
+            self.assertIsNone((await self.status())["disk"]["free_bytes"])
+        self.assertLess(now() - began, 2 * WAIT_SECONDS)
+        self.assertEqual(stuck, [self.slots])
+        self.assertEqual((await self.chat("A", 30).turn()).status, 200)
+        going_on.set()
+        while (await self.status())["disk"]["free_bytes"] is None:
+            await self.pause(0.01)
 
     async def test_what_requests_did(self) -> None:
         a, b = self.chat("A", 30), self.chat("B", 30)
@@ -96,6 +151,7 @@ class StatusTests(FakeGatewayCase, Watching):
 
     async def test_an_index_that_does_not_answer_is_no_reason_to_fail(self) -> None:
         for error in (IndexAway(), sqlite3.OperationalError("database is locked")):
+            self.patch(_looks, "FRESH_SECONDS", 0.0)
             self.patch(Index, "uses", Mock(side_effect=error))
             status = await self.status()
             self.assertIsNone(status["disk"]["files"])
@@ -136,9 +192,24 @@ class StatusTests(FakeGatewayCase, Watching):
     async def test_what_slotgate_does_not_take_is_counted(self) -> None:
         answer = await self.request("POST", CHAT, data=b"no JSON")
         self.assertEqual(answer.status, 400)
-        self.assertEqual((await self.status())["totals"]["rejected"], 1)
+        self.assertEqual(await self.rejected(), 1)
         page = (await self.get("/slotgate/metrics")).body.decode()
         self.assertIn('slotgate_rejected_requests_total{status="400"} 1.0', page)
+
+    async def rejected(self) -> int:
+        """How many requests slotgate did not take."""
+        count: int = (await self.status())["totals"]["rejected"]
+        return count
+
+    async def test_what_a_person_with_a_browser_does_is_not(self) -> None:
+        for method, path, status in (
+            ("GET", "/slotgate/nothing", 404),
+            ("GET", "/slotgate%2Fnothing", 404),
+            ("DELETE", "/slotgate/", 405),
+            ("POST", "/slotgate/status", 405),
+        ):
+            self.assertEqual((await self.request(method, path)).status, status, path)
+        self.assertEqual(await self.rejected(), 0)
 
     async def test_an_upstream_error_is_counted(self) -> None:
         await self.llama.stop()
@@ -193,11 +264,31 @@ class KeyTests(FakeGatewayCase, Watching):
             statuses[key] = answer.status
         self.assertEqual(statuses, {"": 401, "webui-key": 403, "admin-key": 200})
 
+    async def test_a_page_that_asks_for_a_key_or_an_icon_is_no_request_of_a_client(self) -> None:
+        for path in ("/slotgate/status", "/slotgate/metrics", "/favicon.ico", "/v1/models"):
+            self.assertEqual((await self.get(path)).status, 401, path)
+        answer = await self.request(
+            "GET", "/slotgate/status", {"Authorization": "Bearer admin-key"}
+        )
+        # the one for the models
+        self.assertEqual(answer.json["totals"]["rejected"], 1)
+
 
 class VerdictTests(RealGatewayCase, Watching):
     """The verdicts of a real server's requests."""
 
     options: ClassVar[dict[str, Any]] = {}
+
+    async def test_how_fast_it_reads_whatever_clients_call_its_model(self) -> None:
+        chat = self.chat("A")
+        await chat.turn(model="made-up-1")
+        await chat.turn(model="made-up-2")
+        one, two = await self.told(2)
+        self.assertEqual((one["model"], two["model"]), ("made-up-1", "made-up-2"))
+        status = await self.status()
+        (server,) = status["servers"]
+        self.assertGreater(server["tokens_per_second"], 0)
+        self.assertEqual(server["models"], [])
 
     async def test_a_message_that_changed_in_the_middle(self) -> None:
         chat = self.chat("A")

@@ -75,7 +75,8 @@ def _servers(status: _Row, width: int) -> list[str]:
             for model in _rows(server.get("models"))
         ]
         words = [str(server.get("url") or NONE)]
-        words.append(str(server.get("mode") or "") if server.get("reachable") else "NOT REACHABLE")
+        problem = str(server.get("problem") or "NOT REACHABLE")
+        words.append(str(server.get("mode") or "") if server.get("reachable") else problem)
         line = f"{server.get('name')}: {' '.join(filter(None, words))}"
         line += f" · {', '.join(models)}" if models else ""
         lines.append(cut(printable(line), width))
@@ -83,7 +84,7 @@ def _servers(status: _Row, width: int) -> list[str]:
 
 
 def _slot_table(slots: list[_Row], width: int) -> list[str]:
-    several = len({slot.get("server") for slot in slots}) > 1
+    several = len({str(slot.get("server")) for slot in slots}) > 1
     rows = [
         [
             f"{slot.get('server')}/{slot.get('slot')}" if several else str(slot.get("slot")),

@@ -19,8 +19,8 @@ from slotgate.dashboard.forms import Forms
 from slotgate.dashboard.page import Frame
 from slotgate.web.admins import Admins
 from slotgate.web.logins import LOGIN_SECONDS, PATH
+from slotgate.web.pages import allow
 from slotgate.web.rejected import Rejected
-from slotgate.web.status_page import only
 
 #: Whoever sent a wrong key hears so after this, in seconds.
 WRONG_SECONDS = 1.0
@@ -60,7 +60,7 @@ class Entrance:
 
     async def login(self, request: IRequest, path: str) -> bytes | None:
         """``/slotgate/login``: the form, and what it sends."""
-        only(request, "GET", "HEAD", "POST")
+        allow(request, "GET", "HEAD", "POST")
         if not self._admins.have_keys:
             return see_other(request, "./")
         if request.method != b"POST":
@@ -80,7 +80,7 @@ class Entrance:
 
     async def logout(self, request: IRequest, path: str) -> bytes | None:
         """``/slotgate/logout``."""
-        only(request, "POST")
+        allow(request, "POST")
         self._forms.read(request)
         self._admins.logins.end(request)
         _set_cookie(request, self._admins.logins.cookie, "", 0)

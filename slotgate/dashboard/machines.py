@@ -55,7 +55,7 @@ def servers(found: Sequence[_Json]) -> Tag:
 
 def _server(server: _Json) -> Tag:
     if not server["reachable"]:
-        state = badge("not reached", "bad", "it did not answer, or has not been asked yet")
+        state = badge("not reached", "bad", server["problem"] or "it did not answer")
     elif server["mode"] == "router":
         state = badge("router", "good", "a server with many models")
     else:
@@ -67,8 +67,9 @@ def _server(server: _Json) -> Tag:
         tag("code", shown(server["url"])),
         badge(f"{count(waiting)} waiting", "busy") if waiting else "",
     ]
+    problem = [{"text": server["problem"], "warn": True}] if server["problem"] else []
     # what somebody should put right comes first
-    findings = sorted(server["found"], key=lambda one: not one["warn"])
+    findings = [*problem, *sorted(server["found"], key=lambda one: not one["warn"])]
     told = [
         tag(
             "li",

@@ -29,9 +29,9 @@ from slotgate.dashboard.watching import Watching
 from slotgate.dashboard.work import Work
 from slotgate.slots.address import Address
 from slotgate.web.admins import Admins
+from slotgate.web.pages import allow, page_answer
 from slotgate.web.rejected import Rejected
 from slotgate.web.status import Statuses
-from slotgate.web.status_page import only, told
 
 _Page = Callable[[IRequest, str], Coroutine[Any, Any, bytes | None]]
 
@@ -88,7 +88,7 @@ class Dashboard:
         return sections(status, await self._work.listing(view.offset, PAGE), view)
 
     async def _main(self, request: IRequest, path: str) -> bytes | None:
-        only(request, "GET", "HEAD")
+        allow(request, "GET", "HEAD")
         if not self._entrance.admits(request):
             return None
         fields = _fields(request)
@@ -110,7 +110,7 @@ class Dashboard:
         )
 
     async def _events(self, request: IRequest, path: str) -> None:
-        only(request, "GET")
+        allow(request, "GET")
         self._admins.check(request)
         answer = cast(Request, request)
         answer.setHeader(b"Content-Type", b"text/event-stream")
@@ -120,7 +120,7 @@ class Dashboard:
         await self.watching.stream(request, view, lambda: self._admins.may(request))
 
     async def _session(self, request: IRequest, path: str) -> bytes | None:
-        only(request, "GET", "HEAD")
+        allow(request, "GET", "HEAD")
         if not self._entrance.admits(request):
             return None
         fields = _fields(request)
@@ -137,7 +137,7 @@ class Dashboard:
         return self._page(request, f"{shown(key.id)} – slotgate", content)  # noqa: RUF001
 
     async def _confirm(self, request: IRequest, path: str) -> bytes | None:
-        only(request, "GET", "HEAD")
+        allow(request, "GET", "HEAD")
         if not self._entrance.admits(request):
             return None
         fields = _fields(request)
@@ -185,7 +185,7 @@ class Dashboard:
         self, request: IRequest, work: Callable[[dict[str, str]], Coroutine[Any, Any, str]]
     ) -> bytes | None:
         """Do what a form asks for, and show the page again with what came of it."""
-        only(request, "POST")
+        allow(request, "POST")
         self._admins.check(request)
         fields = self._forms.read(request)
         try:
@@ -223,15 +223,15 @@ def _asset(name: str, content_type: str) -> _Page:
     body = FOLDER.child(name).getContent()
 
     async def answer(request: IRequest, path: str) -> bytes:
-        only(request, "GET", "HEAD")
+        allow(request, "GET", "HEAD")
         guard(request)
-        return told(request, content_type, body)
+        return page_answer(request, content_type, body)
 
     return answer
 
 
 async def _to_the_page(request: IRequest, path: str) -> bytes:
-    only(request, "GET", "HEAD")
+    allow(request, "GET", "HEAD")
     # relative: there may be a proxy before us that serves this below another path
     return see_other(request, "slotgate/")
 

@@ -86,7 +86,7 @@ class Backend:
     _looking: Deferred[None] | None = field(default=None, init=False)
     _stopped: bool = field(default=False, init=False)
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
-    #: What was found out about it, one sentence each, and whether somebody should put it right.
+    #: What was found out last, one sentence each, and whether somebody should put it right.
     findings: dict[str, bool] = field(factory=dict, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
@@ -178,7 +178,7 @@ class Backend:
         if self._following.running:
             self._following.stopService()
         self._pool.drop(self.server.name, lambda model: bool(model))
-        self._tell("it serves one model")
+        self._tell({"it serves one model": False})
 
     async def _found_router(self, router: RouterProps) -> None:
         self._router = router
@@ -186,12 +186,12 @@ class Backend:
         self.mode = Mode.ROUTER
         self._pool.drop(self.server.name, lambda model: not model)
         models = list(self.tracker)
-        self._tell(
+        what = (
             f"it is a router with {len(models)} models, and holds at most"
             f" {self.limit or 'any number'} of them at once"
         )
-        for problem in disagreements(self.server, self._slots(), router, models):
-            self._tell(problem, warn=True)
+        problems = disagreements(self.server, self._slots(), router, models)
+        self._tell({what: False, **dict.fromkeys(problems, True)})
         if not self._following.running and not self._stopped:
             self._following.startService()
             await self._recall()
@@ -203,12 +203,13 @@ class Backend:
                 address = Address(self.server.name, model, slot)
                 self._pool.at(address).recall().addErrback(log_failure)
 
-    def _tell(self, what: str, *, warn: bool = False) -> None:
-        if what in self.findings:
-            return
-        self.findings[what] = warn
-        tell = self._log.warn if warn else self._log.info
-        tell("{server}: {what}", server=self.server.name, what=what)
+    def _tell(self, found: dict[str, bool]) -> None:
+        """What is found now takes the place of what was; the log is told what is new."""
+        before, self.findings = self.findings, found
+        for what, warn in found.items():
+            if what not in before:
+                tell = self._log.warn if warn else self._log.info
+                tell("{server}: {what}", server=self.server.name, what=what)
 
     def lose(self, model: str) -> None:
         """A router's model was unloaded or fell asleep: its slots are gone."""

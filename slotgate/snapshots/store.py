@@ -11,7 +11,6 @@ from typing import Literal, Protocol, TypeVar
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
-from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -309,15 +308,6 @@ class Snapshots:
             return
         self._suspects.discard(snapshot.file)
         await self.drop(snapshot, reason, Fate.DAMAGED)
-
-    async def free_bytes(self) -> int | None:
-        """What is free on the disk; ``None`` where that is not seen."""
-        if self._folder is None:
-            return None
-        try:
-            return await self._blocking(self._folder.free_bytes)
-        except (OSError, DeferredTimeout):
-            return None
 
     async def used(self, snapshot: Snapshot) -> None:
         """A restore is a use: the snapshot is the last one to go."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from attrs import define, evolve, field, frozen
 
+from slotgate.llama.wire import Usage
 from slotgate.sessions import SessionKey
 from slotgate.slots.address import Address
 from slotgate.slots.choice import Verdict
@@ -120,7 +121,11 @@ class Journal:
         return [span for span in self._spans if span.ended >= since]
 
     def tokens_per_second(self, server: str, model: str) -> float | None:
-        """How fast a model reads prompts, as measured; ``None``: it is not known yet."""
+        """
+        How fast a model reads prompts, as measured; ``None``: it is not known yet.
+
+        :param model: a router's; empty where the server has one.
+        """
         speed = self._speeds.get((server, model))
         if speed is None or not speed.milliseconds:
             return None
@@ -136,19 +141,31 @@ class Journal:
             totals = evolve(totals, misses=totals.misses + 1)
         usage = served.usage
         if usage is not None:
-            speed = self._speeds.setdefault((served.server, served.model), _Speed())
-            if usage.read_ms:
-                speed.tokens += usage.read
-                speed.milliseconds += usage.read_ms
             totals = evolve(
                 totals,
                 tokens_read=totals.tokens_read + usage.read,
                 tokens_reused=totals.tokens_reused + usage.reused,
                 tokens_generated=totals.tokens_generated + (usage.generated or 0),
-                seconds_saved=totals.seconds_saved + speed.seconds_for(usage.reused),
+                seconds_saved=totals.seconds_saved + self._worth(served.address, usage),
             )
         self.totals = evolve(totals, seconds_saved=totals.seconds_saved - served.switched)
         self._spans.extend(_spans_of(served))
+
+    def _worth(self, address: Address | None, usage: Usage) -> float:
+        """
+        The seconds that reading the reused tokens would have taken; how fast the others were read
+        is noted.
+
+        :param address: ``None``: what was reused is not our doing.
+        """
+        if address is None:
+            return 0.0
+        # not by what the client calls the model: it can call it anything
+        speed = self._speeds.setdefault((address.server, address.model), _Speed())
+        if usage.read_ms:
+            speed.tokens += usage.read
+            speed.milliseconds += usage.read_ms
+        return speed.seconds_for(usage.reused)
 
     def stepped(self, step: Step) -> None:
         """As :class:`~slotgate.telemetry.events.Listener` says."""

@@ -4,17 +4,19 @@ Looks that many wait for: one at a time, and nobody waits for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from attrs import define, field
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred, FirstError, gatherResults
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 _T = TypeVar("_T")
+_U = TypeVar("_U")
 
-#: How long somebody waits for a look, in seconds.
+#: How long a look may take until those who ask do not wait for it any longer, in seconds.
 WAIT_SECONDS = 2.0
 
 #: An answer so old is told again, in seconds: probes come in flocks.
@@ -34,6 +36,7 @@ class Look(Generic[_T]):
     #: It can not be stopped: it is in a thread. A second one would take another thread.
     _lasts: bool = False
     _running: Deferred[None] | None = field(default=None, init=False)
+    _began: float = field(default=0.0, init=False)
     _waiting: list[Deferred[_T]] = field(factory=list, init=False)
     #: The latest answer, and when it came.
     _latest: tuple[float, _T] | None = field(default=None, init=False)
@@ -44,17 +47,27 @@ class Look(Generic[_T]):
 
         :raises TimeoutError: (Twisted's) it takes too long.
         """
-        if self._latest is not None and self._clock.seconds() - self._latest[0] < FRESH_SECONDS:
+        now = self._clock.seconds()
+        if self._latest is not None and now - self._latest[0] < FRESH_SECONDS:
             return self._latest[1]
+        if self._running is None:
+            self._began = now
+        left = self._began + WAIT_SECONDS - now
+        if left <= 0:
+            # it hangs; so would everybody who asks
+            raise DeferredTimeout(WAIT_SECONDS, "look")
         waiting: Deferred[_T] = Deferred(self._leave)
         self._waiting.append(waiting)
         if self._running is None:
             running = self._begin().addCallbacks(self._seen, self._failed)
             if not running.called:
                 self._running = running
-        return await waiting.addTimeout(WAIT_SECONDS, self._clock)
+        return await waiting.addTimeout(left, self._clock)
 
     def _leave(self, waiting: Deferred[_T]) -> None:
+        if waiting not in self._waiting:
+            # the look is over, and the others are being told
+            return
         self._waiting.remove(waiting)
         if not self._waiting and self._running is not None and not self._lasts:
             self._running.cancel()
@@ -68,19 +81,30 @@ class Look(Generic[_T]):
         for waiting in self._over():
             waiting.errback(failure)
 
-    def _over(self) -> list[Deferred[_T]]:
+    def _over(self) -> Iterator[Deferred[_T]]:
+        """Who still waits; whoever is told first can make others go away."""
         self._running = None
         over, self._waiting = self._waiting, []
-        return over
+        return (waiting for waiting in over if not waiting.called)
 
 
 async def together(looks: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Wait for all of them at once."""
+    """
+    Wait for all of them at once.
+
+    The first failure is raised, and what the others say then is nobody's.
+    """
     begun = [Deferred.fromCoroutine(look) for look in looks]
     try:
-        return [await one for one in begun]
-    except BaseException:
+        return await gatherResults(begun, consumeErrors=True)
+    except FirstError as error:
         for one in begun:
-            one.addErrback(lambda failure: failure.trap(CancelledError) and None)
             one.cancel()
-        raise
+        error.subFailure.raiseException()
+
+
+async def both(first: Coroutine[Any, Any, _T], second: Coroutine[Any, Any, _U]) -> tuple[_T, _U]:
+    """Wait for two at once, as :func:`together`."""
+    looks: list[Coroutine[Any, Any, Any]] = [first, second]
+    one, other = await together(looks)
+    return one, other

@@ -33,6 +33,10 @@ Answer: TypeAlias = bytes | None
 Handler: TypeAlias = Callable[[IRequest, str], Coroutine[Any, Any, Answer]]
 
 
+#: What browsers ask for by themselves is none of a client's requests either.
+_LOOKED_AT = frozenset({"/slotgate", "/favicon.ico"})
+
+
 class _Anything(BaseConverter):
     """
     The rest of a path, whatever is in it; ``path`` takes neither a slash at its beginning nor
@@ -63,7 +67,8 @@ def make_app(
     :param root: answers ``/``.
     :param translated: answers what no server knows, by method and path.
     :param pages: answers what is below ``/slotgate``, by path; each looks at the method itself.
-    :param rejected: is told of each request that was not taken, with the status of the answer.
+    :param rejected: is told of each request that was not taken, with the status of the answer;
+        not of those for pages.
     """
     answered = partial(_answering, rejected)
     app = Klein()
@@ -99,7 +104,7 @@ def _answering(
 
     Klein would end a stream cleanly after an error, and the client would take it for complete.
 
-    :param rejected: is told of each request that was not taken.
+    :param rejected: is told of each request that was not taken, but for pages.
     :param path: what the route stands for, where it is one path.
     :param relayed: whether a server gets to see the path.
     """
@@ -113,7 +118,8 @@ def _answering(
             # the client has gone; Klein suppresses exactly this
             raise
         except Rejected as error:
-            rejected(error.status)
+            if not _is_looked_at(path_of(request)):
+                rejected(error.status)
             return answer_error(request, error.status, error.message, error.headers)
         except BadTarget as error:
             return answer_error(request, 400, str(error))
@@ -131,6 +137,11 @@ def _answering(
             return answer_error(request, 500, "slotgate failed; its log says how")
 
     return answer
+
+
+def _is_looked_at(path: str) -> bool:
+    """Whether a person with a browser asks for it, and no client of a model."""
+    return path in _LOOKED_AT or path.startswith("/slotgate/")
 
 
 async def _no_page(request: IRequest, path: str) -> bytes:

@@ -130,16 +130,20 @@ def make_checks(
     def disk(path: Path) -> Deferred[_Disk]:
         return deferToThreadPool(reactor, reactor.getThreadPool(), _seen, path)
 
+    folders = {
+        name: server.slot_save_path
+        for name, server in servers.items()
+        if server.slot_save_path is not None
+    }
+    # a thread for each folder, whoever shares it
+    disks = {path: look(partial(disk, path), lasts=True) for path in folders.values()}
+
     def uses() -> Deferred[list[Use]]:
         return Deferred.fromCoroutine(Index(database).uses())
 
     return Checks(
         {name: look(partial(reach, server), lasts=False) for name, server in servers.items()},
-        {
-            name: look(partial(disk, server.slot_save_path), lasts=True)
-            for name, server in servers.items()
-            if server.slot_save_path is not None
-        },
+        {name: disks[path] for name, path in folders.items()},
         look(lambda: database.runInteraction(_opens), lasts=True),
         look(uses, lasts=True),
     )

@@ -4,19 +4,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from attrs import frozen
-from twisted.web.http import Request
 from twisted.web.iweb import IRequest
 
 from slotgate.web.admins import Admins
 from slotgate.web.checks import Check, Checks
-from slotgate.web.status_page import only, told
-
-_READ = ("GET", "HEAD")
+from slotgate.web.pages import LOOK, allow, json_answer
 
 
 @frozen
@@ -38,8 +34,8 @@ class HealthPages:
 
         :raises Rejected: for another method.
         """
-        only(request, *_READ)
-        return _json(request, 200, {"status": "ok"})
+        allow(request, *LOOK)
+        return json_answer(request, {"status": "ok"})
 
     async def ready(self, request: IRequest, path: str) -> bytes:
         """
@@ -47,9 +43,9 @@ class HealthPages:
 
         :raises Rejected: for another method.
         """
-        only(request, *_READ)
+        allow(request, *LOOK)
         if self._stopping():
-            return _json(request, 503, {"status": "stopping", "checks": []})
+            return json_answer(request, {"status": "stopping", "checks": []}, 503)
         checks = await self._checks.all()
         ready = all(check.ok for check in checks)
         shows = self._admins.may(request)
@@ -57,7 +53,7 @@ class HealthPages:
             "status": "ready" if ready else "not ready",
             "checks": [_check(check, shows=shows) for check in checks],
         }
-        return _json(request, 200 if ready else 503, answer)
+        return json_answer(request, answer, 200 if ready else 503)
 
 
 def _check(check: Check, *, shows: bool) -> dict[str, Any]:
@@ -65,8 +61,3 @@ def _check(check: Check, *, shows: bool) -> dict[str, Any]:
     if shows and check.problem:
         said["problem"] = check.problem
     return said
-
-
-def _json(request: IRequest, status: int, answer: object) -> bytes:
-    cast(Request, request).setResponseCode(status)
-    return told(request, "application/json", json.dumps(answer).encode() + b"\n")

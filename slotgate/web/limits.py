@@ -117,10 +117,11 @@ class LimitedRequest(Request):
 
     def _answered(self, origins: Origins) -> bool:
         """Whether this was answered as what a browser sends for another page."""
+        path = path_of(self)
         try:
             origins.check_host(self.host, self.requestHeaders)
-            origins.check_origin(self.method, self.requestHeaders)
-            told = origins.preflight(self.method, self.requestHeaders)
+            origins.check_origin(self.method, path, self.requestHeaders)
+            told = origins.preflight(self.method, path, self.requestHeaders)
         except Rejected as error:
             _log.info("refused {client}: {error}", client=self.client, error=error.message)
             self.write(answer_error(self, error.status, error.message, error.headers))
@@ -136,7 +137,7 @@ class LimitedRequest(Request):
     def _cors(self) -> Mapping[str, str]:
         # no channel: the client has gone, and what is written goes nowhere
         origins: Origins | None = None if self.channel is None else self.channel.site.origins
-        return {} if origins is None else origins.cors(self.requestHeaders)
+        return {} if origins is None else origins.cors(path_of(self), self.requestHeaders)
 
     def _refuse(self) -> None:
         self._refused = True

@@ -17,17 +17,12 @@ from slotgate import __version__
 from slotgate.llama.models import Model, Status
 from slotgate.reloading import Settings
 from slotgate.routes import route_for
-from slotgate.slots.backend import Backend
-from slotgate.slots.pool import SlotPool
 from slotgate.snapshots.records import Use
 from slotgate.telemetry.gauges import Kept, Now, ServerNow, gauges
 from slotgate.telemetry.metrics import Metrics
-from slotgate.web._looks import together
+from slotgate.web._seen import Seeing, ServerSeen
 from slotgate.web.admins import Admins
-from slotgate.web.checks import Checks
-from slotgate.web.status_page import only, told
-
-_READ = ("GET", "HEAD")
+from slotgate.web.pages import LOOK, allow, page_answer
 
 _OPENMETRICS = "application/openmetrics-text"
 
@@ -48,9 +43,7 @@ class MetricsPage:
     _admins: Admins
     _metrics: Metrics
     _settings: Settings
-    _pool: SlotPool
-    _backends: Mapping[str, Backend]
-    _checks: Checks
+    _seeing: Seeing
 
     async def answer(self, request: IRequest, path: str) -> bytes:
         """
@@ -58,31 +51,16 @@ class MetricsPage:
 
         :raises Rejected: without an admin's key, or for another method.
         """
-        only(request, *_READ)
+        allow(request, *LOOK)
         self._admins.check(request)
         encode, content_type = _encoder(request)
         page = encode(self._metrics.families(gauges(await self._now())))
-        return told(request, content_type, page)
+        return page_answer(request, content_type, page)
 
     async def _now(self) -> Now:
-        uses = await self._checks.uses()
-        servers = await together(self._server(backend) for backend in self._backends.values())
-        return Now(__version__, servers, None if uses is None else self._kept(uses))
-
-    async def _server(self, backend: Backend) -> ServerNow:
-        name = backend.server.name
-        reached = await self._checks.server(name)
-        free = await self._checks.free_bytes(name)
-        slots = [slot for slot in self._pool if slot.server == name]
-        return ServerNow(
-            name=name,
-            up=reached.ok,
-            waiting=backend.admissions.waiting + sum(slot.waiting for slot in slots),
-            slots=_counted(STATES, (slot.state for slot in slots)),
-            models=_counted(STATUSES, map(_status, backend.tracker)) if backend.is_router else {},
-            free_bytes=free,
-            reserved_bytes=int(backend.server.min_free_gib * 1024**3),
-        )
+        seen = await self._seeing.now()
+        kept = None if seen.uses is None else self._kept(seen.uses)
+        return Now(__version__, [_server(one) for one in seen.servers], kept)
 
     def _kept(self, uses: Iterable[Use]) -> list[Kept]:
         """By the routes of the configuration: a wildcard's snapshots have the client's names."""
@@ -97,6 +75,19 @@ class MetricsPage:
             if route.cache:
                 files[route.server, route.model] += 0
         return [Kept(*place, files[place], size[place]) for place in files]
+
+
+def _server(seen: ServerSeen) -> ServerNow:
+    backend = seen.backend
+    return ServerNow(
+        name=backend.server.name,
+        up=seen.health.ok,
+        waiting=seen.waiting,
+        slots=_counted(STATES, (slot.state for slot in seen.slots)),
+        models=_counted(STATUSES, map(_status, backend.tracker)) if backend.is_router else {},
+        free_bytes=seen.free_bytes,
+        reserved_bytes=seen.reserved_bytes,
+    )
 
 
 def _encoder(request: IRequest) -> tuple[Callable[[Collector], bytes], str]:

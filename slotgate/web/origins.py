@@ -25,6 +25,9 @@ PREFLIGHT_SECONDS = 3600
 # RFC 9110, 5.6.1 and 5.6.2
 _TOKENS = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z, \t-]*")
 
+# one slash or several: a proxy in between may make one of them
+_PRIVATE = re.compile(r"/+(slotgate(/|\Z)|api/+sessions)", re.IGNORECASE)
+
 _METHODS = "GET, HEAD, POST, DELETE"
 #: What a page can not read otherwise, even where it may read the answer.
 _EXPOSED = "Retry-After, X-Slotgate-Session, X-Slotgate-Source, X-Slotgate-Cache"
@@ -34,11 +37,24 @@ _MOST_SHOWN = 100
 _HARMLESS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 
+def is_private(path: str) -> bool:
+    """
+    Whether a path tells of everybody's conversations: no page of another origin has any business
+    there, whatever ``cors_origins`` says.
+
+    :param path: decoded, as :func:`~slotgate.web.requests.path_of` says.
+    """
+    return _PRIVATE.match(path) is not None
+
+
 @frozen
 class Origins:
     """What ``hosts`` and ``cors_origins`` of ``[gateway]`` mean for a request."""
 
     _settings: Settings
+
+    def _allowed(self, path: str) -> tuple[str, ...]:
+        return () if is_private(path) else self._settings.config.gateway.cors_origins
 
     def check_host(self, address: object, headers: Headers) -> None:
         """
@@ -60,16 +76,17 @@ class Origins:
                 "if it should be, add it to hosts in [gateway]",
             )
 
-    def check_origin(self, method: bytes, headers: Headers) -> None:
+    def check_origin(self, method: bytes, path: str, headers: Headers) -> None:
         """
         Refuse what a page from anywhere sends: it can not read the answer, but a POST is carried
         out without asking anybody. Programs send no ``Origin``, or one of a scheme of their own.
 
+        :param path: decoded.
         :raises Rejected: with 403.
         """
         if method in _HARMLESS or not headers.hasHeader(b"origin"):
             return
-        allowed = self._settings.config.gateway.cors_origins
+        allowed = self._allowed(path)
         origin = _origin(headers)
         scheme, _, rest = origin.lower().partition("://")
         if "*" in allowed or origin in allowed or (rest and scheme not in ("http", "https")):
@@ -78,16 +95,16 @@ class Origins:
         host = host_of(rest) if rest else None
         own = rest in said or (bool(host) and is_this_machine(host or ""))
         if not own:
-            shown = origin[:_MOST_SHOWN]
-            raise Rejected(403, f"the origin {shown!r} is not in cors_origins of [gateway]")
+            raise _refused(path, origin)
 
-    def cors(self, headers: Headers) -> Mapping[str, str]:
+    def cors(self, path: str, headers: Headers) -> Mapping[str, str]:
         """
         The CORS headers of a response.
 
+        :param path: of the request, decoded.
         :param headers: of the request.
         """
-        allowed = self._settings.config.gateway.cors_origins
+        allowed = self._allowed(path)
         if not allowed:
             return {}
         if "*" in allowed:
@@ -103,19 +120,19 @@ class Origins:
             "Vary": "Origin",
         }
 
-    def preflight(self, method: bytes, headers: Headers) -> Mapping[str, str] | None:
+    def preflight(self, method: bytes, path: str, headers: Headers) -> Mapping[str, str] | None:
         """
         What a browser wants to know before it sends a request for a page.
 
+        :param path: decoded.
         :returns: the headers of the answer beyond :meth:`cors`; ``None``: it is another request.
         :raises Rejected: the page may not send any.
         """
         asks = headers.hasHeader(b"origin") and headers.hasHeader(b"access-control-request-method")
         if method != b"OPTIONS" or not asks:
             return None
-        if "Access-Control-Allow-Origin" not in self.cors(headers):
-            shown = _origin(headers)[:_MOST_SHOWN]
-            raise Rejected(403, f"the origin {shown!r} is not in cors_origins of [gateway]")
+        if "Access-Control-Allow-Origin" not in self.cors(path, headers):
+            raise _refused(path, _origin(headers))
         told = {
             "Access-Control-Allow-Methods": _METHODS,
             "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
@@ -136,6 +153,14 @@ def add_headers(response: Headers, added: Mapping[str, str]) -> None:
             named = {part.strip().lower() for line in kept for part in line.split(",")}
             value = ", ".join(kept if named & {"*", value.lower()} else [*kept, value])
         response.setRawHeaders(name, [value])
+
+
+def _refused(path: str, origin: str) -> Rejected:
+    shown = origin[:_MOST_SHOWN]
+    why = "is not in cors_origins of [gateway]"
+    if is_private(path):
+        why = "is another one: /slotgate and /api/sessions are for no other page"
+    return Rejected(403, f"the origin {shown!r} {why}")
 
 
 def _origin(headers: Headers) -> str:

@@ -5,25 +5,22 @@ requests.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import asdict, frozen
-from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 
 from slotgate import __version__
 from slotgate.reloading import Settings
 from slotgate.routes import policy_of, route_for
 from slotgate.sessions import SessionKey
-from slotgate.slots.backend import Backend, Mode
+from slotgate.slots.backend import Mode
 from slotgate.slots.pool import SlotPool
 from slotgate.slots.slot import Slot
-from slotgate.snapshots.database import IndexAway
-from slotgate.snapshots.index import Index
 from slotgate.telemetry.events import Served
 from slotgate.telemetry.journal import Journal, Span
+from slotgate.web._seen import Seeing, Seen, ServerSeen
 from slotgate.web._session_json import held, time_text
 
 #: What slots did is told for so long, in seconds.
@@ -32,12 +29,11 @@ TIMELINE_SECONDS = 600.0
 
 @frozen
 class Statuses:
-    """Looks at everything, and asks no server."""
+    """Looks at everything, and asks a server whether it lives and nothing else."""
 
     _settings: Settings
     _pool: SlotPool
-    _backends: Mapping[str, Backend]
-    _index: Index
+    _seeing: Seeing
     _journal: Journal
     _clock: IReactorTime
 
@@ -47,28 +43,29 @@ class Statuses:
 
         What the index or a disk does not tell in time is ``null``.
         """
+        seen = await self._seeing.now()
         now = self._clock.seconds()
         totals = self._journal.totals
         return {
             "time": now,
             "version": __version__,
-            "servers": [self._server(backend) for backend in self._backends.values()],
+            "servers": [self._server(server) for server in seen.servers],
             "slots": [_slot(slot) for slot in self._pool],
             "totals": {**asdict(totals), "hit_ratio": totals.hit_ratio},
-            "disk": await self._disk(),
+            "disk": self._disk(seen),
             "requests": [_request(served) for served in self._journal.requests],
             "spans": [_span(span) for span in self._journal.spans(now - TIMELINE_SECONDS)],
         }
 
-    def _server(self, backend: Backend) -> dict[str, Any]:
+    def _server(self, seen: ServerSeen) -> dict[str, Any]:
+        backend, speed = seen.backend, self._journal.tokens_per_second
         name = backend.server.name
-        slots = [slot for slot in self._pool if slot.server == name]
         models = [
             {
                 "id": model.id,
                 "status": model.status.value,
                 "failed": model.failed,
-                "tokens_per_second": self._journal.tokens_per_second(name, model.id),
+                "tokens_per_second": speed(name, model.id),
             }
             for model in (backend.tracker if backend.is_router else ())
         ]
@@ -76,19 +73,18 @@ class Statuses:
             "name": name,
             "url": backend.server.url,
             "mode": backend.mode.value,
-            "reachable": backend.mode is not Mode.UNKNOWN,
+            "known": backend.mode is not Mode.UNKNOWN,
+            "reachable": seen.health.ok,
+            "problem": seen.health.problem or None,
             "found": [{"text": text, "warn": warn} for text, warn in backend.findings.items()],
             "models": models,
-            "waiting": backend.admissions.waiting + sum(slot.waiting for slot in slots),
+            "tokens_per_second": None if backend.is_router else speed(name, ""),
+            "waiting": seen.waiting,
         }
 
-    async def _disk(self) -> dict[str, Any]:
-        try:
-            uses = await self._index.uses()
-        except (IndexAway, sqlite3.Error, DeferredTimeout):
-            uses = None
+    def _disk(self, seen: Seen) -> dict[str, Any]:
         routes = []
-        for use in uses or ():
+        for use in seen.uses or ():
             found = route_for(self._settings.config, use.route)
             policy = policy_of(found[0]) if found else None
             routes.append(
@@ -103,17 +99,17 @@ class Statuses:
             )
         servers = [
             {
-                "server": name,
-                "folder": _text(backend.server.slot_save_path),
-                "free_bytes": await backend.snapshots.free_bytes(),
-                "min_free_bytes": int(backend.server.min_free_gib * 1024**3),
+                "server": one.backend.server.name,
+                "folder": _text(one.backend.server.slot_save_path),
+                "free_bytes": one.free_bytes,
+                "min_free_bytes": one.reserved_bytes,
             }
-            for name, backend in self._backends.items()
+            for one in seen.servers
         ]
-        free = [one["free_bytes"] for one in servers if one["free_bytes"] is not None]
+        free = [one.free_bytes for one in seen.servers if one.free_bytes is not None]
         return {
-            "files": None if uses is None else sum(use.files for use in uses),
-            "bytes": None if uses is None else sum(use.bytes for use in uses),
+            "files": None if seen.uses is None else sum(use.files for use in seen.uses),
+            "bytes": None if seen.uses is None else sum(use.bytes for use in seen.uses),
             "limit_bytes": _limit(routes),
             "free_bytes": min(free, default=None),
             "routes": routes,
@@ -167,7 +163,7 @@ def _request(served: Served) -> dict[str, Any]:
         "model": served.model,
         "cache": served.verdict.value,
         "reason": served.reason.value,
-        "finding": served.explanation.words,
+        "finding": served.explanation.finding_text,
         "sentence": served.explanation.sentence,
         "prompt": served.prompt,
         "end": served.end.value,
