@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from slotgate.conversations import Conversation, Conversations
@@ -84,9 +85,13 @@ class _Bounded:
     _away_until: float = 0.0
     _running: int = 0
     _waiting: list[Deferred[None]] = field(factory=list)
+    _log: Logger = field(factory=Logger, init=False)
 
     def runInteraction(self, interaction: Callable[..., _T], *args: object) -> Deferred[_T]:
-        """As :class:`Transactions` says."""
+        """
+        As :class:`Transactions` says; fails with :class:`~slotgate.snapshots.database.IndexAway`
+        where the database does not answer.
+        """
         if self._reactor.seconds() < self._away_until:
             return fail(IndexAway())
         self._running += 1
@@ -109,10 +114,17 @@ class _Bounded:
         self._waiting.append(Deferred(self._waiting.remove))
         return self._waiting[-1]
 
-    def _away(self, failure: Failure) -> Failure:
-        if failure.check(sqlite3.OperationalError, DeferredTimeout):
-            self._away_until = self._reactor.seconds() + AWAY_SECONDS
-        return failure
+    def _away(self, failure: Failure) -> None:
+        """
+        :raises IndexAway: instead of what says so in the database's way.
+        """
+        if not failure.check(sqlite3.OperationalError, DeferredTimeout):
+            failure.raiseException()
+        self._away_until = self._reactor.seconds() + AWAY_SECONDS
+        timed_out = failure.check(DeferredTimeout)
+        away = IndexAway(f"not within {DISK_SECONDS:g} s" if timed_out else str(failure.value))
+        self._log.warn("{error}; left alone for {seconds:g} s", error=away, seconds=AWAY_SECONDS)
+        raise away from None
 
 
 def build(
@@ -180,7 +192,7 @@ def build(
         rejected=telemetry.rejected,
     )
     max_body = int(config.gateway.max_body_mib * 1024 * 1024)
-    site = limited_site(app.resource(), reactor, max_body, Origins(settings))
+    site = limited_site(app.resource(), reactor, max_body, Origins(settings), telemetry.rejected)
     connections = Connections(site)
     settled = bounded.settled
     return Parts(upstreams, pool, backends, forward, settled, connections, dashboard.watching)

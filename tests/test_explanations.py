@@ -64,6 +64,24 @@ def test_few_tokens_are_read_in_any_case() -> None:
     assert found(Verdict.RESTORED, Usage(0, FEW_TOKENS + 1), differs) != ""
 
 
+def test_a_branch_differs_by_its_nature() -> None:
+    differs = Reuse(possible=300, differs_at=2, role="user")
+    assert found(Verdict.FORKED, Usage(300, 1700), differs) == ""
+
+
+def test_where_characters_do_not_tell_nothing_is_accused() -> None:
+    assert found(Verdict.RESTORED, Usage(0, 2000), Reuse(None, None)) == ""
+
+
+@pytest.mark.parametrize("fate", [Fate.RESTARTED, Fate.OVERWRITTEN, Fate.EMPTIED])
+def test_what_happened_is_said_once(fate: Fate) -> None:
+    cold = explain(Verdict.COLD, cause_of(fate), None, None).sentence
+    assert cold.startswith(cause_of(fate).meaning)
+    assert "since" not in cold
+    restored = explain(Verdict.RESTORED, Cause(Reason.NONE, fate), None, None).sentence
+    assert "since the last request" in restored
+
+
 @pytest.mark.parametrize("verdict", [Verdict.RESTORED, Verdict.COLD])
 def test_a_server_that_was_restarted(verdict: Verdict) -> None:
     assert found(verdict, Usage(0, 2000), fate=Fate.RESTARTED) == "server restarted"
@@ -87,7 +105,7 @@ def test_without_counts_or_another_prompt_nothing_is_claimed() -> None:
     ("fate", "said"),
     [
         (Fate.IN_SLOT, "it was not saved before its slot was used for something else"),
-        (Fate.UNLOADED, "its model was unloaded before it was saved"),
+        (Fate.UNLOADED, "its model was unloaded, fell asleep or crashed before it was saved"),
         (Fate.DELETED, "its snapshot was deleted by a client"),
     ],
 )

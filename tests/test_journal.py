@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -75,6 +76,15 @@ def test_a_switch_that_saved_nothing_costs() -> None:
     journal = Journal()
     journal.served(served(usage=Usage(0, 100, 50, 2000.0), switched=3.0))
     assert journal.totals.seconds_saved == -3.0
+
+
+def test_a_few_tokens_tell_nothing_of_the_speed() -> None:
+    journal = Journal()
+    journal.served(served(usage=Usage(0, 1000, 1, 10_000.0), switched=0.0))
+    for _ in range(5):
+        # most of it is overhead
+        journal.served(served(usage=Usage(100, 1, 1, 100.0), switched=0.0))
+    assert journal.totals.seconds_saved == pytest.approx(5.0)
 
 
 def test_the_speed_of_one_model_says_nothing_of_another() -> None:

@@ -155,7 +155,7 @@ class ReasonTests(SlotCase):
         self.faults("restore", Unreachable("gone"))
         self.lease("B").release(End.UNSENT)
         lease = self.lease("A")
-        self.assertEqual((lease.verdict, lease.cause.fate), (Verdict.RESTORED, Fate.IN_SLOT))
+        self.assertEqual((lease.verdict, lease.cause.fate), (Verdict.RESTORED, Fate.SAVED))
         lease.release(End.UNSENT)
 
     def test_a_server_that_comes_back_with_another_model(self) -> None:

@@ -196,6 +196,17 @@ class StatusTests(FakeGatewayCase, Watching):
         page = (await self.get("/slotgate/metrics")).body.decode()
         self.assertIn('slotgate_rejected_requests_total{status="400"} 1.0', page)
 
+    async def test_a_body_that_is_too_large_is_counted_too(self) -> None:
+        answer = await self.request("POST", CHAT, data=b" " * (65 * 1024 * 1024))
+        self.assertEqual(answer.status, 413)
+        self.assertEqual((await self.status())["totals"]["rejected"], 1)
+
+    async def test_a_list_that_can_not_be_had_is_a_503(self) -> None:
+        self.patch(Index, "count", Mock(side_effect=IndexAway("database is locked")))
+        answer = await self.get("/api/sessions")
+        self.assertEqual(answer.status, 503)
+        self.assertIn("database is locked", answer.json["error"]["message"])
+
     async def rejected(self) -> int:
         """How many requests slotgate did not take."""
         count: int = (await self.status())["totals"]["rejected"]
@@ -321,6 +332,23 @@ class VerdictTests(RealGatewayCase, Watching):
         last = (await self.told(2))[-1]
         self.assertEqual((last["cache"], last["reason"]), ("cold", "no snapshot"))
         self.assertEqual(last["finding"], "used by another client")
+
+    async def test_an_older_snapshot_is_no_proof_against_the_model(self) -> None:
+        a, b = self.chat("A"), self.chat("B")
+        await a.turn()
+        await b.turn()
+        a.messages[0]["content"] = "changed " + a.messages[0]["content"]
+        await a.turn()
+        self.slots.rename(self.folder / "away")
+        await b.turn()
+        (self.folder / "away").rename(self.slots)
+        # the same prompt as before, and what is restored is from before that
+        a.messages[-2:] = []
+        self.assertEqual((await a.turn()).cache, "restored")
+        last = (await self.told(5))[-1]
+        self.assertIn("the same prompt again", last["prompt"])
+        self.assertGreater(last["read"], last["reused"])
+        self.assertNotIn("sliding window", last["finding"])
 
     async def test_a_side_request(self) -> None:
         chat = self.chat("A")

@@ -175,7 +175,8 @@ def _change_at(old: Outline, new: Outline, at: int, agreed: Agreement) -> Change
             return Change.OTHER
         return Change.TOOLS if TOOLS in (was.role, now.role) else Change.SYSTEM
     after = old.parts[at + 1 :]
-    if at == _last_user(old.parts) and (at or alike):
+    put_in = was.identity in {part.identity for part in new.parts[at + 1 :]}
+    if at == _last_user(old.parts) and (at or alike) and not put_in:
         if _same_parts(after, new.parts[at + 1 :]) == len(after):
             return Change.LAST_USER
     elif not after and was.length == agreed.characters > 0:
@@ -221,13 +222,15 @@ def _moved(old: Outline, new: Outline, at: int) -> tuple[int, int] | None:
         [numbers.setdefault(part.identity, len(numbers)) for part in outline.parts[old.head :]]
         for outline in (old, new)
     )
-    last = _last_user(old.parts) - old.head
+    last, tail = _last_user(old.parts) - old.head, old.parts[old.head :]
     matches = _matches(now, was)
     best: tuple[int, int] | None = None
     for gone in range(1, len(was)):
         kept = matches[gone]
         reached = gone + kept
         ends = reached == len(was) or gone <= last <= reached or kept == len(now) > 1
+        # one short message, "continue" for one, is the same by chance
+        ends = ends and (kept > 1 or (kept == 1 and tail[gone].length >= BLOCK))
         # more must be explained by it than by what is the same where it was
         if ends and kept > max(best[1] if best else 0, at - old.head):
             best = gone, kept

@@ -59,14 +59,15 @@ _MEANINGS = {
 
 #: How a session came to have no snapshot.
 _STORIES = {
+    Fate.SAVED: "its snapshot is not there any more",
     Fate.PASSING: "it was taken for one of many single questions, which are not worth a file",
     Fate.UNSUPPORTED: "the server saves no slots: start it with --slot-save-path",
     Fate.NO_ROOM: "there was no room on the disk to save it",
     Fate.FAILED: "it could not be saved; the log says why",
     Fate.DELETED: "its snapshot was deleted by a client",
     Fate.MISSING: "the file of its snapshot was gone",
-    Fate.RESTARTED: "the server was restarted before it was saved",
-    Fate.UNLOADED: "its model was unloaded before it was saved",
+    Fate.RESTARTED: "the server was restarted, or its model fell asleep, before it was saved",
+    Fate.UNLOADED: "its model was unloaded, fell asleep or crashed before it was saved",
     Fate.OVERWRITTEN: "another client used the slot, past slotgate, before it was saved",
     Fate.EMPTIED: "its slot was emptied, past slotgate, before it was saved",
     Fate.CLEARED: "its slot was cleared before it was saved",

@@ -322,7 +322,7 @@ class Switch:
             self._note(held, Fate.TOO_SHORT)
             return False
         kept = await self._snapshots.commit(planned, tokens, saved.size, previous)
-        self._note(held, Fate.FAILED if kept is None else Fate.IN_SLOT)
+        self._note(held, Fate.FAILED if kept is None else Fate.SAVED)
         if kept is not None:
             await self._snapshots.evict(held.session, {held.session.key, *needed})
         return kept is not None

@@ -98,10 +98,13 @@ class IndexUnusable(Exception):
 
 
 class IndexAway(Exception):
-    """The index did not answer a moment ago; nobody waits for it again so soon."""
+    """The index does not answer: somebody has locked it, or its disk hangs."""
 
-    def __init__(self) -> None:
-        super().__init__("the index did not answer a moment ago")
+    def __init__(self, why: str = "it did not a moment ago") -> None:
+        """
+        :param why: the database's own words.
+        """
+        super().__init__(f"the index does not answer: {why}")
 
 
 class Transactions(Protocol):

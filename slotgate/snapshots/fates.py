@@ -19,8 +19,10 @@ MOST = 10_000
 class Fate(enum.Enum):
     """What became of a session's cache since it was in a slot."""
 
-    #: Nothing that is known: it was in a slot.
+    #: It was in a slot, and has not been saved since.
     IN_SLOT = "in a slot"
+    #: All of it is on disk.
+    SAVED = "saved"
     # it is not worth a file
     TOO_SHORT = "too short"
     PASSING = "one of many questions"

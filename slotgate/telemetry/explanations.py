@@ -69,15 +69,20 @@ _SLIDING = (
 
 #: What happened to the slot since the session's last request, and what to do about it.
 _HAPPENED = {
-    Fate.RESTARTED: (Finding.RESTARTED, "the server was restarted meanwhile"),
+    Fate.RESTARTED: (
+        Finding.RESTARTED,
+        "the server was restarted, or its model fell asleep, since the last request",
+        "",
+    ),
     Fate.OVERWRITTEN: (
         Finding.OVERWRITTEN,
-        "another client used the slot meanwhile: let every client come through slotgate",
+        "another client used the slot since the last request",
+        "let every client come through slotgate",
     ),
     Fate.EMPTIED: (
         Finding.EMPTIED,
-        "the slot was emptied meanwhile: start llama-server with -np 1, as automatic slots are"
-        " emptied when they are idle",
+        "the slot was emptied since the last request",
+        "start llama-server with -np 1, as automatic slots are emptied when they are idle",
     ),
 }
 
@@ -109,8 +114,11 @@ def _found(
 ) -> tuple[Finding, str, str]:
     lost = verdict is Verdict.RESTORED or cause.reason is Reason.NO_SNAPSHOT
     if lost and cause.fate in _HAPPENED:
-        finding, sentence = _HAPPENED[cause.fate]
-        return finding, finding.value, sentence
+        finding, sentence, advice = _HAPPENED[cause.fate]
+        if verdict is not Verdict.RESTORED:
+            # why it is cold says the same
+            sentence = ""
+        return finding, finding.value, ": ".join(filter(None, (sentence, advice)))
     if usage is None or reuse is None or verdict not in _RESTORED:
         return Finding.NONE, "", ""
     prompt = usage.read + usage.reused
@@ -127,7 +135,8 @@ def _found(
             f"{usage.read} of {prompt} tokens were read, though about {possible} are the same:"
             f" {_SLIDING}",
         )
-    if reuse.differs_at is not None:
+    if reuse.differs_at is not None and verdict is not Verdict.FORKED:
+        # a branch differs by its nature
         where = f"message {reuse.differs_at}" if reuse.differs_at else "the tools"
         role = f" ({reuse.role})" if reuse.role and reuse.differs_at else ""
         return (

@@ -24,6 +24,10 @@ MOST_REQUESTS = 200
 MOST_SPANS = 1000
 
 
+#: Reading fewer tokens says nothing of how fast a model reads: most of that is overhead.
+LEAST_TOKENS = 64
+
+
 class Kind(enum.Enum):
     """What a slot did for a while."""
 
@@ -162,7 +166,7 @@ class Journal:
             return 0.0
         # not by what the client calls the model: it can call it anything
         speed = self._speeds.setdefault((address.server, address.model), _Speed())
-        if usage.read_ms:
+        if usage.read_ms and usage.read >= LEAST_TOKENS:
             speed.tokens += usage.read
             speed.milliseconds += usage.read_ms
         return speed.seconds_for(usage.reused)

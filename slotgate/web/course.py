@@ -16,6 +16,7 @@ from slotgate.prompts.texts import has_media
 from slotgate.slots.choice import End, Verdict
 from slotgate.slots.lease import Lease
 from slotgate.slots.reasons import Cause, Reason
+from slotgate.snapshots.fates import Fate
 from slotgate.surfaces.naming import surface_of
 from slotgate.surfaces.usage import Ends
 from slotgate.telemetry.events import Served, Telemetry
@@ -126,11 +127,17 @@ class Course:
 
     def _reuse(self, compared: Comparison | None, usage: Usage | None) -> Reuse | None:
         """What could be reused: of what both prompts share, what was in the slot."""
-        if compared is None or usage is None or self.lease is None:
+        lease = self.lease
+        if compared is None or usage is None or lease is None:
             return None
         first, possible = compared.first, reusable(compared, usage.read + usage.reused)
-        held = self.lease.held
-        told = held is not None and not has_media(self.asked.generation.fields)
+        held = lease.held
+        told = (
+            held is not None
+            # an older snapshot is of another prompt than the one that was compared
+            and (lease.verdict is not Verdict.RESTORED or lease.cause.fate is Fate.SAVED)
+            and not has_media(self.asked.generation.fields)
+        )
         return Reuse(
             possible=min(possible, held or 0) if told else None,
             differs_at=None if first is None else first.number,
@@ -158,7 +165,7 @@ def _told_of(compared: Comparison, usage: Usage | None) -> str:
 
 def _write(served: Served, asked: Asked) -> None:
     """One line for people, and the same as fields for programs."""
-    usage, explanation = served.usage, served.explanation
+    usage, explanation, client = served.usage, served.explanation, asked.want.client
     what = "; ".join(filter(None, (served.reason.value, explanation.finding_text)))
     tokens = "no token counts"
     if usage is not None:
@@ -166,9 +173,11 @@ def _write(served: Served, asked: Asked) -> None:
         if usage.generated is not None:
             tokens += f", {usage.generated} generated"
     _log.info(
-        "{session} ({source}{side}) on {route}: {cache}{why}, {end}; {tokens};"
+        "{session}{whose} ({source}{side}) on {route}: {cache}{why}, {end}; {tokens};"
         " waited {waited:.2f} s of {seconds:.2f} s{compared}",
         session=served.session.shown if served.session else "none",
+        whose=f" of {client}" if client else "",
+        client=client,
         source=served.source,
         side=f", {asked.side}" if asked.side else "",
         route=asked.place.model or served.route,

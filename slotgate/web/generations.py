@@ -119,8 +119,10 @@ class Generations:
                 lease = await self._pool.at(address).lease(asked.want)
         except (CancelledError, Rejected):
             self._log.info(
-                "{session} ({source}) on {route}: left the queue after {waited:.2f} s",
+                "{session}{whose} ({source}) on {route}: left the queue after {waited:.2f} s",
                 session=_shown(asked),
+                whose=f" of {asked.want.client}" if asked.want.client else "",
+                client=asked.want.client,
                 source=asked.source,
                 route=asked.place.model or asked.route.model,
                 waited=self._clock.seconds() - course.began,

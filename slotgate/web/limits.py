@@ -5,7 +5,7 @@ browsers send for other pages is answered here too, before anybody looks at the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Any
 
@@ -123,7 +123,8 @@ class LimitedRequest(Request):
             origins.check_origin(self.method, path, self.requestHeaders)
             told = origins.preflight(self.method, path, self.requestHeaders)
         except Rejected as error:
-            _log.info("refused {client}: {error}", client=self.client, error=error.message)
+            self.channel.site.rejected(error.status)
+            _log.info("refused {client}: {error}", client=_shown(self.client), error=error.message)
             self.write(answer_error(self, error.status, error.message, error.headers))
             self.finish()
             return True
@@ -141,6 +142,7 @@ class LimitedRequest(Request):
 
     def _refuse(self) -> None:
         self._refused = True
+        self.channel.site.rejected(413)
         self.content = self._body = BytesIO()
         # Without it Twisted would ask for the body with a 100 right after this answer.
         self.requestHeaders.removeHeader(b"Expect")
@@ -169,8 +171,18 @@ class LimitedRequest(Request):
         _log.info(
             "refused a request body of more than {max_body} bytes from {client}",
             max_body=self._max_body,
-            client=self.client,
+            client=_shown(self.client),
         )
+
+
+def _shown(client: object) -> str:
+    """Where a client is, for people."""
+    host, port = getattr(client, "host", ""), getattr(client, "port", "")
+    return f"{host} port {port}" if host else "a client of a Unix socket"
+
+
+def _nobody(status: int) -> None:
+    """Told where nobody counts."""
 
 
 class _LimitedSite(Site):
@@ -180,6 +192,7 @@ class _LimitedSite(Site):
 
     max_body: int
     origins: Origins | None
+    rejected: Callable[[int], None]
     noisy = False
 
     def startFactory(self) -> None:
@@ -194,7 +207,11 @@ class _LimitedSite(Site):
 
 
 def limited_site(
-    resource: IResource, reactor: IReactorTime, max_body: int, origins: Origins | None = None
+    resource: IResource,
+    reactor: IReactorTime,
+    max_body: int,
+    origins: Origins | None = None,
+    rejected: Callable[[int], None] = _nobody,
 ) -> Site:
     """
     The factory of client connections.
@@ -202,6 +219,7 @@ def limited_site(
     :param max_body: the largest request body, in bytes.
     :param origins: which hosts may be asked for, and which pages may read; ``None``: any host,
         and no page.
+    :param rejected: is told of each request that is refused here, with the status of the answer.
     """
     site = _LimitedSite(
         resource,
@@ -212,4 +230,5 @@ def limited_site(
     )
     site.max_body = max_body
     site.origins = origins
+    site.rejected = rejected
     return site

@@ -23,6 +23,7 @@ from slotgate.slots.backend import Backend
 from slotgate.slots.machine import Content, Erased, Gone, Holding
 from slotgate.slots.pool import SlotPool
 from slotgate.slots.slot import Slot
+from slotgate.snapshots.database import IndexAway
 from slotgate.snapshots.index import Index
 from slotgate.snapshots.records import Snapshot
 from slotgate.web._prompt_json import prompt_json
@@ -64,7 +65,8 @@ class Sessions:
 
         A call that changes something is carried out even if its client does not wait for that.
 
-        :raises Rejected: without a valid key, for what is not there, and when it can not be done.
+        :raises Rejected: without a valid key, for what is not there, when it can not be done, and
+            when the index does not answer.
         """
         cast(Request, request).setHeader(b"Cache-Control", b"no-store")
         owner = self._clients.owner(request.requestHeaders)
@@ -76,7 +78,10 @@ class Sessions:
             names_clients=owner is not None and owner.admin,
         )
         # the line end is for people at a terminal
-        body = json.dumps(await self.carry_out(call, viewer)).encode() + b"\n"
+        try:
+            body = json.dumps(await self.carry_out(call, viewer)).encode() + b"\n"
+        except IndexAway as error:
+            raise Rejected(503, f"{error}; try again") from error
         cast(Request, request).setHeader(b"Content-Type", b"application/json")
         cast(Request, request).setHeader(b"Content-Length", b"%d" % len(body))
         return body
