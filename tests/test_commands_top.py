@@ -241,7 +241,7 @@ class TerminalTests(GatewayCase):
     def start(self, *options: str) -> None:
         command = [sys.executable, "-m", "slotgate.cli", "top", "--url", self.url, *options]
         files = dict.fromkeys(range(3), self.terminal)
-        # a process that runs tests may have a width of its own there, which wins over the terminal's
+        # what runs the tests may have a width of its own there, which wins over the terminal's
         sizes = ("COLUMNS", "LINES")
         environ = {name: value for name, value in os.environ.items() if name not in sizes}
         CLOCK.spawnProcess(self.screen, command[0], command, env=environ, childFDs=files)
