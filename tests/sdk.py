@@ -196,7 +196,7 @@ class SdkCase(ClientCase, RealGatewayCase):
         await super().setUp()
 
     def _logged(self, event: LogEvent) -> None:
-        if event.get("log_namespace") == "slotgate.web.generations" and "cache" in event:
+        if "explanation" in event:
             names = ("session", "source", "cache", "read", "reused")
             self._lines.put(Line(**{name: event[name] for name in names}))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from slotgate.llama.wire import Usage
@@ -118,11 +120,9 @@ def test_a_side_request_says_what_it_is() -> None:
     assert explained.sentence.endswith("(title)")
 
 
-@pytest.mark.parametrize("verdict", list(Verdict))
-@pytest.mark.parametrize("reason", list(Reason))
-@pytest.mark.parametrize("fate", [None, *Fate])
-def test_every_course_has_one_sentence(verdict: Verdict, reason: Reason, fate: Fate | None) -> None:
-    sentence = explain(verdict, Cause(reason, fate), Usage(0, 2000), GROWN).sentence
-    assert "\n" not in sentence
-    if reason is not Reason.NONE or verdict in (Verdict.RESIDENT, Verdict.RESTORED):
-        assert sentence
+def test_every_course_has_one_sentence() -> None:
+    for verdict, reason, fate in product(Verdict, Reason, [None, *Fate]):
+        sentence = explain(verdict, Cause(reason, fate), Usage(0, 2000), GROWN).sentence
+        assert "\n" not in sentence
+        if reason is not Reason.NONE or verdict in (Verdict.RESIDENT, Verdict.RESTORED):
+            assert sentence, (verdict, reason, fate)

@@ -123,6 +123,9 @@ class Folder:
     read_speed: float = 0.0
     #: What went wrong.
     trouble: str = ""
+    #: Files of a doctor that was killed, and their bytes together.
+    left: tuple[str, ...] = ()
+    left_bytes: int = 0
 
 
 @frozen
@@ -135,6 +138,8 @@ class ServerFacts:
     contact: Contact
     #: The error, in the words of whoever noticed it.
     said: str = ""
+    #: Its URL with the other scheme, where that is what answers; empty: it is not.
+    answers_at: str = ""
     build: str = ""
     router: RouterProps | None = None
     models: tuple[Model, ...] = ()

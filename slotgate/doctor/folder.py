@@ -4,6 +4,7 @@ Findings about slot files: whether they are written, where, and on what disk.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from slotgate.doctor.facts import Folder, Model, Probe, ServerFacts
@@ -64,6 +65,14 @@ def _folder(facts: ServerFacts) -> Iterator[Finding]:
             "folder",
             f"{folder.path} can not be written by us, so no file in it is ever deleted",
             f"run slotgate as the user of llama-server, or let its group write {folder.path}",
+        )
+    if folder is not None and folder.left:
+        files = "1 file" if len(folder.left) == 1 else f"{len(folder.left)} files"
+        yield advice(
+            "folder",
+            f"{files} ({megabytes(folder.left_bytes)}) of a slotgate doctor that was killed"
+            f" lie in {folder.path}; one can be what a slot held then: {', '.join(folder.left)}",
+            "rm " + " ".join(shlex.quote(str(folder.path / name)) for name in folder.left),
         )
 
 

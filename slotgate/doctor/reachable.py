@@ -88,6 +88,10 @@ def build_number(build: str) -> int | None:
 def reached(facts: ServerFacts) -> list[Finding]:
     """Whether there is a llama-server, and which one."""
     server = facts.server
+    if facts.answers_at:
+        speaks = "HTTPS" if facts.answers_at.startswith("https:") else "HTTP without TLS"
+        text = f"{server.url}: the server at that port speaks {speaks} ({facts.said})"
+        return [problem("reach", text, on_server(facts, f'url = "{facts.answers_at}"'))]
     match facts.contact:
         case Contact.ANSWERS:
             return _answers(facts)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import deferLater
@@ -20,6 +20,7 @@ from slotgate.doctor.facts import Contact, Folder, Model, Saving, ServerFacts, S
 from slotgate.doctor.gguf import header_of
 from slotgate.doctor.options import Options
 from slotgate.doctor.reachable import NoServer, greet
+from slotgate.doctor.schemes import other_url
 from slotgate.doctor.slot_files import (
     DISK_SECONDS,
     Place,
@@ -27,7 +28,9 @@ from slotgate.doctor.slot_files import (
     has_folder,
     in_thread,
     probe,
+    probe_name,
 )
+from slotgate.doctor.stopping import Loose, whole
 from slotgate.llama import errors, models
 from slotgate.llama.calls import Calls
 from slotgate.llama.models import RouterProps, Status
@@ -61,6 +64,7 @@ class Looking:
     server: Server
     #: Told what there is to wait for.
     tell: Callable[[str], None]
+    loose: Loose = field(factory=Loose)
 
     async def facts(self) -> ServerFacts:
         """All that can be seen."""
@@ -88,7 +92,10 @@ class Looking:
         try:
             said = await greet(self.config, calls, self.reactor, self.tell)
         except NoServer as nobody:
-            return evolve(facts, contact=nobody.contact, said=str(nobody))
+            answers_at = ""
+            if nobody.contact in (Contact.UNREACHABLE, Contact.FOREIGN):
+                answers_at = await other_url(self.reactor, self.server)
+            return evolve(facts, contact=nobody.contact, said=str(nobody), answers_at=answers_at)
         place = Place(self.reactor, self._visible(facts))
         if isinstance(said, RouterProps):
             return await self._router(evolve(facts, router=said), calls, place)
@@ -99,10 +106,18 @@ class Looking:
         if path is None:
             return None
         least = int(self.server.min_free_gib * 1024**3)
-        try:
-            return await in_thread(self.reactor, DISK_SECONDS, lambda: slot_files.look(path, least))
-        except DeferredTimeout:
-            return Folder(path, False, trouble=f"no answer within {DISK_SECONDS:g} s")
+        file = probe_name()
+
+        async def look() -> Folder:
+            with self.loose.file(file):
+                try:
+                    return await in_thread(
+                        self.reactor, DISK_SECONDS, lambda: slot_files.look(path, least, file)
+                    )
+                except DeferredTimeout:
+                    return Folder(path, False, trouble=f"no answer within {DISK_SECONDS:g} s")
+
+        return await whole(look())
 
     @staticmethod
     def _visible(facts: ServerFacts) -> Any:
@@ -156,7 +171,8 @@ class Looking:
         # it can have been started since
         if facts.slotgate_runs or await gateway.runs(self.reactor, self.config):
             return evolve(facts, slotgate_runs=True), model
-        saving = await probe(calls, model.id, place, self._theirs(facts, model))
+        trying = probe(calls, model.id, place, self._theirs(facts, model), self.loose)
+        saving = await whole(trying)
         return facts, evolve(model, saving=saving)
 
     def _theirs(self, facts: ServerFacts, model: Model) -> Place:

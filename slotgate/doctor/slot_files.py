@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,12 +18,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.python.failure import Failure
 
 from slotgate.doctor.facts import Folder, Probe, Saving
+from slotgate.doctor.stopping import Loose
 from slotgate.llama import errors
 from slotgate.llama.calls import Calls
 from slotgate.llama.client import LlamaClient
@@ -43,6 +45,9 @@ _CHUNK = 4 << 20
 MOST_TOKENS = 32768
 
 DISK_SECONDS = 10.0
+
+#: A file that is older was left by a doctor that was killed: none runs so long.
+LEFT_SECONDS = 3600.0
 
 #: A name that llama-server refuses, but only after it has seen that it has a folder (b11434,
 #: b11549): nothing is written, and no slot is touched.
@@ -102,12 +107,40 @@ def delete(folder: Path, file: str) -> str:
     return ""
 
 
-def look(path: Path, min_free_bytes: int) -> Folder:
+def left_in(path: Path, now: float) -> tuple[tuple[str, ...], int]:
+    """
+    The files of doctors that were killed, and their bytes together.
+
+    :param now: in seconds since the epoch. Younger files can be those of a doctor that runs.
+    """
+    found: list[str] = []
+    size = 0
+    try:
+        for file in path.iterdir():
+            if PROBE.match(file.name):
+                status = file.lstat()
+                if stat.S_ISREG(status.st_mode) and now - status.st_mtime > LEFT_SECONDS:
+                    found.append(file.name)
+                    size += status.st_size
+    except OSError:
+        # the folder went away, or a file; what is found wrong with it is told otherwise
+        pass
+    return tuple(sorted(found)), size
+
+
+def look(path: Path, min_free_bytes: int, file: str) -> Folder:
     """
     Look at a folder, and find out how fast its disk is where there is room for that.
 
     :param min_free_bytes: what is to stay free.
+    :param file: the name of a file of ours to write meanwhile.
     """
+    found = _look(path, min_free_bytes, file)
+    left, size = left_in(path, time.time()) if found.exists else ((), 0)
+    return evolve(found, left=left, left_bytes=size)
+
+
+def _look(path: Path, min_free_bytes: int, file: str) -> Folder:
     try:
         if not path.is_dir():
             there = path.exists()
@@ -121,7 +154,7 @@ def look(path: Path, min_free_bytes: int) -> Folder:
     if free < min_free_bytes + MOST_BYTES:
         return Folder(path, True, True, free)
     try:
-        written, read = _speeds(path / probe_name())
+        written, read = _speeds(path / file)
     except OSError as error:
         return Folder(path, True, True, free, trouble=error.strerror or str(error))
     return Folder(path, True, True, free, written, read)
@@ -207,7 +240,7 @@ def slot_to_probe(slots: Iterable[SlotStatus]) -> SlotStatus | None:
     return min(idle, key=lambda slot: (slot.tokens or 0, slot.id), default=None)
 
 
-async def probe(calls: Calls, model: str, place: Place, theirs: Place) -> Saving:
+async def probe(calls: Calls, model: str, place: Place, theirs: Place, loose: Loose) -> Saving:
     """
     Save a slot to a file of our own, look for the file, and delete it.
 
@@ -222,8 +255,15 @@ async def probe(calls: Calls, model: str, place: Place, theirs: Place) -> Saving
     if slot is None:
         return Saving(True, why="every slot is busy, or holds a long prompt")
     file = probe_name()
+    with loose.file(file):
+        return await _probed(LlamaClient(calls, model), slot.id, file, place, theirs)
+
+
+async def _probed(
+    control: LlamaClient, slot: int, file: str, place: Place, theirs: Place
+) -> Saving:
     try:
-        saved = await LlamaClient(calls, model).save(slot.id, file)
+        saved = await control.save(slot, file)
     except errors.Unsupported as error:
         return Saving(False, why=str(error), failed=True)
     except errors.ControlError as error:
@@ -234,4 +274,4 @@ async def probe(calls: Calls, model: str, place: Place, theirs: Place) -> Saving
     elsewhere = ""
     if seen is None and await theirs.size(file) == saved.size and not await theirs.delete(file):
         elsewhere = str(theirs.folder)
-    return Saving(True, Probe(slot.id, file, saved.tokens, saved.size, seen, kept, elsewhere))
+    return Saving(True, Probe(slot, file, saved.tokens, saved.size, seen, kept, elsewhere))
