@@ -22,7 +22,7 @@ from slotgate.config import load_config
 from slotgate.sessions import Session, SessionKey
 from slotgate.snapshots.database import SCHEMA_VERSION, IndexUnusable, connect, opened
 from slotgate.snapshots.index import Index
-from slotgate.snapshots.records import Left, Snapshot
+from slotgate.snapshots.records import Left, SeenFolder, Snapshot
 from slotgate.state import StateUnusable
 
 T = TypeVar("T")
@@ -234,7 +234,7 @@ def test_an_index_of_version_1_is_brought_up_with_its_snapshots(tmp_path: Path) 
         with opened(path) as database:
             index = Index(database)
             assert at_once(index.all()) == kept
-            assert at_once(index.identity_of("/slots")) == "1:2"
+            assert at_once(index.seen("/slots")) == SeenFolder("1:2")
             version = database.connection.execute("PRAGMA user_version").fetchone()
             assert version == (SCHEMA_VERSION,)
 

@@ -92,6 +92,19 @@ def test_a_file_that_a_kill_left_behind_goes(kept: Kept) -> None:
     assert (kept.records(), kept.files()) == ({"A"}, {good.name})
 
 
+def test_a_folder_that_another_installation_uses_keeps_its_files(kept: Kept) -> None:
+    theirs = kept.save("A")
+    second = Index(memory_database())
+    for _ in range(2):
+        now(reconcile(second, [kept.server]))
+        # also those that come later
+        (kept.path / theirs.name.replace(".1.bin", ".2.bin")).write_bytes(b"half")
+    assert len(kept.files()) == 2
+    # it is the first one's, which sweeps as before
+    kept.start()
+    assert kept.files() == {theirs.name}
+
+
 def test_another_path_for_once_costs_nothing(kept: Kept, tmp_path: Path) -> None:
     file = kept.save("A")
     other = tmp_path / "other"

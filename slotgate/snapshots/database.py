@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 BUSY_SECONDS = 0.5
 
 #: Raised when the tables change; an index of another version is not opened.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 #: One row for each slot whose content is known; a belief, which the next look confirms or refutes.
 _LEFT = """
@@ -37,6 +37,15 @@ CREATE TABLE left_in_slots (
     task INTEGER NOT NULL,
     tokens INTEGER NOT NULL,
     PRIMARY KEY (server, model, slot)
+);
+"""
+
+#: One row for each folder of slot files; shared: files of ours were in it when it was seen first.
+_FOLDERS = """
+CREATE TABLE folders (
+    path TEXT PRIMARY KEY,
+    identity TEXT NOT NULL,
+    shared INTEGER NOT NULL
 );
 """
 
@@ -83,13 +92,17 @@ CREATE TABLE snapshots (
 CREATE INDEX by_route ON snapshots (route, used);
 CREATE INDEX by_use ON snapshots (used);
 CREATE INDEX by_client ON snapshots (client, used, size);
-CREATE TABLE folders (path TEXT PRIMARY KEY, identity TEXT NOT NULL);
-{_LEFT}{_CONVERSATIONS}"""
+{_FOLDERS}{_LEFT}{_CONVERSATIONS}"""
 
 #: From each earlier version to the next.
 _MIGRATIONS = {
     # slots of routers have a model too; what was left is a belief and is given up
     1: f"DROP TABLE left_in_slots; {_LEFT}{_CONVERSATIONS}",
+    # a folder that was seen by now is our own
+    2: (
+        f"ALTER TABLE folders RENAME TO old_folders; {_FOLDERS}"
+        "INSERT INTO folders SELECT path, identity, 0 FROM old_folders; DROP TABLE old_folders;"
+    ),
 }
 
 

@@ -12,7 +12,7 @@ from attrs import astuple, fields, frozen
 from slotgate.conversations import Conversation
 from slotgate.sessions import Session, SessionKey
 from slotgate.snapshots.database import Transactions
-from slotgate.snapshots.records import Left, Snapshot, Use
+from slotgate.snapshots.records import Left, SeenFolder, Snapshot, Use
 
 _COLUMNS = ", ".join(attribute.name for attribute in fields(Snapshot))
 _MARKS = ", ".join("?" for _ in fields(Snapshot))
@@ -123,22 +123,23 @@ class Index:
 
         return await self._database.runInteraction(read)
 
-    async def identity_of(self, folder: str) -> str:
-        """What a folder was when it was seen last; empty for one that never was."""
+    async def seen(self, folder: str) -> SeenFolder | None:
+        """What a folder was when it was seen last; ``None`` for one that never was."""
 
-        def read(cursor: sqlite3.Cursor) -> str:
+        def read(cursor: sqlite3.Cursor) -> SeenFolder | None:
             row = cursor.execute(
-                "SELECT identity FROM folders WHERE path = ?", (folder,)
+                "SELECT identity, shared FROM folders WHERE path = ?", (folder,)
             ).fetchone()
-            return "" if row is None else str(row[0])
+            return None if row is None else SeenFolder(str(row[0]), bool(row[1]))
 
         return await self._database.runInteraction(read)
 
-    async def saw(self, folder: str, identity: str) -> None:
+    async def saw(self, folder: str, seen: SeenFolder) -> None:
         """Remember what a folder is."""
 
         def write(cursor: sqlite3.Cursor) -> None:
-            cursor.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (folder, identity))
+            values = (folder, seen.identity, seen.shared)
+            cursor.execute("INSERT OR REPLACE INTO folders VALUES (?, ?, ?)", values)
 
         await self._database.runInteraction(write)
 

@@ -12,6 +12,7 @@ from twisted.logger import Logger
 from slotgate.config import Server
 from slotgate.snapshots.files import Folder
 from slotgate.snapshots.index import Index
+from slotgate.snapshots.records import SeenFolder
 
 _log = Logger()
 
@@ -22,8 +23,10 @@ async def reconcile(index: Index, servers: Iterable[Server]) -> None:
     record: a kill in the middle of a save leaves one.
 
     Files of others are never touched, and a folder that can not be read, or whose disk seems not
-    to be mounted, is left alone. Two installations that share a folder need ``sweep = false``:
-    each sees no records of the other's files.
+    to be mounted, is left alone. So are the files in a folder that had some when this installation
+    saw it first: they are another one's, which may be running. An installation whose folder was
+    empty then needs ``sweep = false`` where it lets another one use it too: it has no records of
+    the other's files.
     """
     by_path: dict[Path, list[Server]] = {}
     for server in servers:
@@ -36,22 +39,33 @@ async def reconcile(index: Index, servers: Iterable[Server]) -> None:
         except OSError as error:
             _log.warn("can not list {folder}: {error}", folder=str(path), error=error)
             continue
-        before = await index.identity_of(str(path))
+        before = await index.seen(str(path))
         names = {server.name for server in sharing}
         recorded = any(snapshot.server in names for snapshot in await index.all())
-        if recorded and (before == "" or (not found and before != identity)):
+        known = "" if before is None else before.identity
+        if recorded and (known == "" or (not found and known != identity)):
             # once its files are missed for good they are a miss each, which costs no other one
             _log.warn(
                 "{folder} is another folder than before; is its disk not mounted, or another path"
                 " meant? The records are kept",
                 folder=str(path),
             )
-            await index.saw(str(path), identity if found else "")
+            await index.saw(str(path), SeenFolder(identity if found else ""))
             continue
-        await index.saw(str(path), identity)
+        shared = bool(found) if before is None else before.shared
+        await index.saw(str(path), SeenFolder(identity, shared))
         whole = await _drop_records(index, folder, names)
-        if all(server.sweep for server in sharing):
-            _sweep(folder, set(found) - whole)
+        left = set(found) - whole
+        if not shared and all(server.sweep for server in sharing):
+            _sweep(folder, left)
+        elif shared and left:
+            _log.warn(
+                "{folder} has {count} slot files that no session here has. They were there before:"
+                " another slotgate, or this one with another state_dir, may use them. They are left"
+                " alone; delete them by hand if nobody does",
+                folder=str(path),
+                count=len(left),
+            )
 
 
 async def _drop_records(index: Index, folder: Folder, servers: Collection[str]) -> set[str]:

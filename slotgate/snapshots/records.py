@@ -55,6 +55,16 @@ class Snapshot:
 
 
 @frozen
+class SeenFolder:
+    """What a folder of slot files was when it was seen last."""
+
+    #: Tells it from another one at the same path; empty: none of our files were in it.
+    identity: str
+    #: There were files with names of ours in it when it was seen first: somebody else's.
+    shared: bool = False
+
+
+@frozen
 class Use:
     """What the snapshots of one route on one server take."""
 
