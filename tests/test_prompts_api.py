@@ -74,7 +74,7 @@ class ShowingTests(FakeCase, PromptCalls):
         self.assertEqual(tokens["could_reuse"], tokens["prompt"] * 600 // 750)
         self.assertEqual(
             [(one["number"], one["status"], one["read_again"]) for one in messages],
-            [(1, "same", False), (2, "same", False), (3, "added", True), (4, "added", True)],
+            [(1, "same", False), (2, "same", False), (3, "added", False), (4, "added", False)],
         )
         self.assertEqual(
             messages[0],

@@ -222,6 +222,18 @@ class StatusTests(FakeGatewayCase, Watching):
             self.assertEqual((await self.request(method, path)).status, status, path)
         self.assertEqual(await self.rejected(), 0)
 
+    async def test_what_keeps_sessions_from_being_saved_stands_out(self) -> None:
+        self.llama.plan(Refuse(501, "no --slot-save-path"), action="save")
+        for name in "ABC":
+            await self.chat(name, 30).turn()
+        (server,) = (await self.status())["servers"]
+        said = {"text": "it saves no slots: start it with --slot-save-path", "warn": True}
+        self.assertIn(said, server["found"])
+        page = (await self.get("/slotgate/metrics")).body.decode()
+        for result, count in (("refused", 1), ("skipped", 1)):
+            sample = f'action="save",result="{result}",server="local"}} {count}.0'
+            self.assertIn(sample, page)
+
     async def test_an_upstream_error_is_counted(self) -> None:
         await self.llama.stop()
         answer = await self.chat("A", 30).turn()

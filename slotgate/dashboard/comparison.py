@@ -96,8 +96,6 @@ def _tokens(tokens: _Json) -> Content:
 def _side_by_side(rows: Sequence[_Json], *, compared: bool) -> Content:
     """From just before the first difference on; what is before it is folded up."""
     first = next((at for at, row in enumerate(rows) if row["status"] != "same"), len(rows))
-    if compared and first == len(rows):
-        first = next((at for at, row in enumerate(rows) if row["read_again"]), len(rows))
     # the last message that is the same shows where one is
     shown_from = max(first - 1, 0) if compared else 0
     parts: list[Content] = []
@@ -134,7 +132,7 @@ def _row(row: _Json, first: bool) -> Tag:
     head = [
         tag("span", _name(row), class_="which"),
         badge(status, _STATUS.get(status, "dull")),
-        badge("read again", "warn") if row["read_again"] and status != "added" else "",
+        badge("read again", "warn") if row["read_again"] else "",
         tag("span", _FIRST.get(status, ""), class_="first-mark") if first else "",
         tag("span", _agreeing(row), class_="dim"),
     ]
@@ -142,7 +140,7 @@ def _row(row: _Json, first: bool) -> Tag:
         "li",
         tag("div", *head, class_="pair-title"),
         _texts(row),
-        class_=f"message is-{status}{' again' if row['read_again'] else ''}",
+        class_=f"message is-{status}{' again' if row['read_again'] or status == 'added' else ''}",
         id="difference" if first else None,
     )
 

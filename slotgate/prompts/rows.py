@@ -43,7 +43,8 @@ class Row:
     #: Which message it is in each prompt, from 1, and 0: the tools; ``None``: it is not in it.
     number: int | None
     old_number: int | None
-    #: Whether a server has to read it again: it stands behind the first difference.
+    #: Whether a server has to read it again: it was in the earlier prompt too, and stands behind
+    #: the first difference.
     read_again: bool
     #: Its length, in the new prompt if it is there, and how far the two are the same.
     characters: int
@@ -125,7 +126,9 @@ def _both(comparison: Comparison, i: int, j: int) -> Row:
 
 def _added(new: Outline, j: int) -> Row:
     part = new.parts[j]
-    return Row(Status.ADDED, part.role, new.number(j), None, True, part.length, _NOTHING, part.text)
+    return Row(
+        Status.ADDED, part.role, new.number(j), None, False, part.length, _NOTHING, part.text
+    )
 
 
 def _deleted(old: Outline, i: int) -> Row:

@@ -39,7 +39,7 @@ class Reason(enum.Enum):
 #: What each means, for people.
 _MEANINGS = {
     Reason.NONE: "",
-    Reason.NEW_SESSION: "the first request of this session, so there was nothing to reuse",
+    Reason.NEW_SESSION: "slotgate knows of no earlier request of this session",
     Reason.NO_SNAPSHOT: "it was not saved before its slot was used for something else",
     Reason.EVICTED: "its snapshot was deleted to keep the limits of the route or of the disk",
     Reason.OTHER_MODEL: "its snapshot was written by another model",

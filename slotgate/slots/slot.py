@@ -147,6 +147,11 @@ class Slot:
         return self._clock.seconds() if self._lock.locked else self._used
 
     @property
+    def problems(self) -> list[str]:
+        """What is known to keep its sessions from being saved and restored."""
+        return self._switch.problems
+
+    @property
     def waiting(self) -> int:
         """How many requests and calls of the session API wait for the slot."""
         return len(self._lock.waiting)

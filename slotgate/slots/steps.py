@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
-from slotgate.llama.errors import ControlError, Refused
+from slotgate.llama.errors import ControlError, Unreachable
 from slotgate.llama.wire import Restored, Saved
 from slotgate.sessions import SessionKey
 from slotgate.slots.address import Address
@@ -33,6 +33,8 @@ class Result(enum.Enum):
     REFUSED = "refused"
     #: It gave no answer.
     LOST = "lost"
+    #: It was due and not asked for: nothing can be saved, or there is no room.
+    SKIPPED = "skipped"
 
 
 @frozen
@@ -69,6 +71,11 @@ class Stepping:
     _clock: IReactorTime
     _tell: Tell
 
+    def skip(self, action: Action, session: SessionKey) -> None:
+        """Tell of a step that was due and is not taken."""
+        now = self._clock.seconds()
+        self._tell(Step(action, Result.SKIPPED, self._address, session, now, 0.0))
+
     async def take(self, action: Action, session: SessionKey | None, call: Awaitable[_T]) -> _T:
         """
         Wait for a control call.
@@ -84,7 +91,7 @@ class Stepping:
             tokens, size = (done, 0) if isinstance(done, int) else (done.tokens, done.size)
             return done
         except ControlError as error:
-            result = Result.REFUSED if isinstance(error, Refused) else Result.LOST
+            result = Result.LOST if isinstance(error, Unreachable) else Result.REFUSED
             raise
         finally:
             seconds = self._clock.seconds() - began

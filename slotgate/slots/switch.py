@@ -196,6 +196,21 @@ class Switch:
         self._last_task = task
         return now
 
+    @property
+    def problems(self) -> list[str]:
+        """What is known to keep sessions from being saved and restored, one sentence each."""
+        said = []
+        if self._unsaved:
+            said.append("it saves no slots: start it with --slot-save-path")
+        if not self._usefulness.helps:
+            said.append(
+                "restores do not help with this model: a sliding window or a recurrent part needs"
+                " checkpoints in the slot files, or --swa-full"
+            )
+        if self._view.blind:
+            said.append("it does not show its slots: start it with --slots")
+        return said
+
     def _note(self, held: Holding | None, fate: Fate) -> None:
         if held is not None:
             self._snapshots.fates.note(held.session.key, fate)
@@ -211,6 +226,7 @@ class Switch:
             return content
         if self._unsaved or not self._usefulness.helps:
             self._note(held, Fate.UNSUPPORTED if self._unsaved else Fate.NOT_HELPFUL)
+            self._stepping.skip(Action.SAVE, held.session.key)
             return content
         try:
             return evolve(held, saved=await self._save(held, needed))
@@ -225,6 +241,7 @@ class Switch:
             )
         except NoRoom as error:
             self._note(held, Fate.NO_ROOM)
+            self._stepping.skip(Action.SAVE, held.session.key)
             self._log.warn(
                 "{slot}: session {session} is not saved: {error}",
                 slot=self._view.name,

@@ -37,7 +37,8 @@ class View:
     _poll_seconds: float
     #: How long a request waits for a server that loads its model.
     _load_wait_seconds: float
-    _blind: bool = field(default=False, init=False)
+    #: The server does not show its slots.
+    blind: bool = field(default=False, init=False)
     _log: Logger = field(factory=Logger, init=False)
 
     async def look(self) -> SlotStatus | None:
@@ -49,8 +50,8 @@ class View:
         try:
             return await self._control.slot(self._slot_id)
         except Unsupported as error:
-            if not self._blind:
-                self._blind = True
+            if not self.blind:
+                self.blind = True
                 self._log.warn(
                     "{slot}: the server does not show its slots ({error}); start it with"
                     " --slots, so that another client's use of them can be noticed",
@@ -108,4 +109,4 @@ class View:
 
     def lost(self) -> None:
         """Contact was lost: who answers next may be another server."""
-        self._blind = False
+        self.blind = False

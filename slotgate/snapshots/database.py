@@ -100,7 +100,7 @@ _MIGRATIONS = {
     1: f"DROP TABLE left_in_slots; {_LEFT}{_CONVERSATIONS}",
     # a folder that was seen by now is our own
     2: (
-        f"ALTER TABLE folders RENAME TO old_folders; {_FOLDERS}"
+        f"ALTER TABLE folders RENAME TO old_folders; {_FOLDERS}"  # noqa: S608 - no value in it
         "INSERT INTO folders SELECT path, identity, 0 FROM old_folders; DROP TABLE old_folders;"
     ),
 }

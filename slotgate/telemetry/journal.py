@@ -173,6 +173,8 @@ class Journal:
 
     def stepped(self, step: Step) -> None:
         """As :class:`~slotgate.telemetry.events.Listener` says."""
+        if step.result is Result.SKIPPED:
+            return
         ok = step.result is Result.OK
         self._spans.append(
             Span(

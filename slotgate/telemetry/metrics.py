@@ -32,7 +32,7 @@ MOST_MODELS = 100
 KINDS = ("unreachable", "silent")
 
 #: Why snapshots are deleted.
-_DROPS = (Fate.EVICTED, Fate.OTHER_MODEL, Fate.DAMAGED, Fate.DELETED)
+_DROPS = (Fate.EVICTED, Fate.OTHER_MODEL, Fate.DAMAGED, Fate.MISSING, Fate.DELETED)
 
 _COUNTED = ("server", "route", "model")
 
@@ -202,7 +202,8 @@ class Metrics:
         """As :class:`~slotgate.telemetry.events.Listener` says."""
         server, action = step.address.server, step.action.value
         self._actions.labels(server, action, step.result.value).inc()
-        self._action_seconds.labels(server, action).observe(step.seconds)
+        if step.result is not Result.SKIPPED:
+            self._action_seconds.labels(server, action).observe(step.seconds)
         if step.bytes:
             self._action_bytes.labels(server, action).inc(step.bytes)
 

@@ -86,7 +86,10 @@ def _agreement_json(same: Agreement, characters: int, old: int | None) -> dict[s
 
 def _tokens_json(compared: Comparison | None, usage: Usage | None) -> dict[str, Any]:
     prompt = None if usage is None else usage.reused + usage.read
-    could = None if compared is None or prompt is None else reusable(compared, prompt)
+    could = None
+    if compared is not None and usage is not None:
+        # an estimate by characters; what was reused could be
+        could = max(reusable(compared, usage.reused + usage.read), usage.reused)
     return {
         "prompt": prompt,
         "could_reuse": could,

@@ -124,7 +124,7 @@ class Understanding:
         if identified.id is not None and not side:
             named = SessionKey(client, name, identified.id)
             belonging, source = self._conversation(named, source, generation, converses)
-            side = "" if belonging.key else "beside its session"
+            side = "" if belonging.key else f"beside session {named.shown}"
         isolated = self._clients.are_several
         policy, session, parent = policy_of(route), None, None
         if belonging.key is not None:

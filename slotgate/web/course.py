@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from slotgate.llama.wire import Usage
 from slotgate.prompts.comparison import Change, Comparison
 from slotgate.prompts.history import PromptHistory
+from slotgate.prompts.parts import BLOCK
 from slotgate.prompts.sentences import about_last, reusable, sentence
 from slotgate.prompts.texts import has_media
 from slotgate.slots.choice import End, Verdict
@@ -155,10 +156,13 @@ class Course:
 def _told_of(compared: Comparison, usage: Usage | None) -> str:
     """How two prompts differ, and what of the new one could be reused and was."""
     told = [sentence(compared)]
-    if compared.change is not Change.SAME:
+    grown = compared.change in (Change.SAME, Change.GROWN)
+    if not grown or compared.last.characters >= BLOCK:
+        # two questions in turn have nothing in common but what a client puts into each
         told.append(about_last(compared))
     if usage is not None:
-        possible = reusable(compared, usage.read + usage.reused)
+        # an estimate by characters; what was reused could be
+        possible = max(reusable(compared, usage.read + usage.reused), usage.reused)
         told.append(f"about {possible} tokens can be reused, {usage.reused} were")
     return "; ".join(told)
 
@@ -174,7 +178,7 @@ def _write(served: Served, asked: Asked) -> None:
             tokens += f", {usage.generated} generated"
     _log.info(
         "{session}{whose} ({source}{side}) on {route}: {cache}{why}, {end}; {tokens};"
-        " waited {waited:.2f} s of {seconds:.2f} s{compared}",
+        " waited {waited:.2f} s of {seconds:.2f} s{because}{compared}",
         session=served.session.shown if served.session else "none",
         whose=f" of {client}" if client else "",
         client=client,
@@ -187,6 +191,7 @@ def _write(served: Served, asked: Asked) -> None:
         tokens=tokens,
         waited=served.waited,
         seconds=served.seconds,
+        because=f"; {explanation.sentence}" if what and explanation.sentence else "",
         compared=f"; {served.prompt}" if served.prompt else "",
         surface=served.surface,
         server=served.server,

@@ -76,7 +76,7 @@ class Statuses:
             "known": backend.mode is not Mode.UNKNOWN,
             "reachable": seen.health.ok,
             "problem": seen.health.problem or None,
-            "found": [{"text": text, "warn": warn} for text, warn in backend.findings.items()],
+            "found": _found(seen),
             "models": models,
             "tokens_per_second": None if backend.is_router else speed(name, ""),
             "waiting": seen.waiting,
@@ -115,6 +115,15 @@ class Statuses:
             "routes": routes,
             "servers": servers,
         }
+
+
+def _found(seen: ServerSeen) -> list[dict[str, Any]]:
+    """What is known of a server, and what keeps its sessions from being saved and restored."""
+    found = dict(seen.backend.findings)
+    for slot in seen.slots:
+        for problem in slot.problems:
+            found[f"{slot.model}: {problem}" if slot.model else problem] = True
+    return [{"text": text, "warn": warn} for text, warn in found.items()]
 
 
 def _limit(routes: Iterable[Mapping[str, Any]]) -> int | None:
