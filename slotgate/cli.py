@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slotgate import __version__
+from slotgate.commands.output import complain, put_out, told
 from slotgate.config import ConfigError, load_config
 
 
@@ -18,19 +19,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     Run the command; the exit status.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
+    return told(lambda: _main(arguments))
+
+
+def _main(arguments: list[str]) -> int:
     if arguments and arguments[0] in _OWN_ARGUMENTS:
         return _OWN_ARGUMENTS[arguments[0]](arguments[1:])
     options = _parser().parse_args(arguments)
     try:
         config = load_config(options.config)
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        complain(str(error))
         return 1
     if options.command == "check":
         from slotgate._config.describe import describe
 
-        print("\n".join(describe(config)))
-        print("the servers were not asked: slotgate doctor does that")
+        last = "the servers were not asked: slotgate doctor does that"
+        put_out("".join(f"{line}\n" for line in (*describe(config), last)))
         return 0
     return _run(options.config, options.log_format)
 

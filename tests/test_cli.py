@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -116,6 +117,56 @@ def test_where_it_listens_is_written_as_a_client_writes_it(
     assert url_of(address, description) == url
 
 
+def _shell(tmp_path: Path, line: str) -> tuple[int, str, str]:
+    """What a shell's line comes to: the command's status, and both outputs."""
+    (tmp_path / "slotgate.toml").write_text(
+        '[gateway]\nstate_dir = "state"\n[servers.local]\nurl = "http://127.0.0.1:9"\n'
+    )
+    script = f'slotgate() {{ "{SLOTGATE}" "$@"; }}; {line}'
+    # argparse itself hides what becomes of its help where nothing is buffered
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+_PRINTING = ("check", "doctor", "doctor --json", "--help", "sessions --help")
+
+
+@pytest.mark.parametrize("command", _PRINTING)
+def test_a_reader_that_went_away_is_nobodys_fault(command: str, tmp_path: Path) -> None:
+    config = "" if "help" in command else " -c slotgate.toml"
+    # the reader has ended before anything is printed
+    line = f"{{ sleep 0.2; slotgate {command}{config}; }} | true; exit ${{PIPESTATUS[0]}}"
+    assert _shell(tmp_path, line) == (141, "", "")
+
+
+@pytest.mark.parametrize("command", _PRINTING)
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [(">/dev/full", "stdout: No space left on device"), (">&-", "stdout is closed")],
+)
+def test_a_stdout_that_takes_nothing_is_one_line(
+    command: str, where: str, said: str, tmp_path: Path
+) -> None:
+    if "help" in command and where == ">&-":
+        pytest.skip("argparse prints its help to stderr then")
+    config = "" if "help" in command else " -c slotgate.toml"
+    status, _, errors = _shell(tmp_path, f"slotgate {command}{config} {where}")
+    assert (status, errors) == (1, f"slotgate: {said}\n")
+
+
+def test_a_closed_stderr_does_not_put_errors_into_the_output(tmp_path: Path) -> None:
+    line = "slotgate sessions --url http://127.0.0.1:9 2>&-"
+    assert _shell(tmp_path, line) == (1, "", "")
+
+
 class CommandsTests(ProcessCase):
     """The commands as processes, against a gateway that is one too."""
 
@@ -138,6 +189,15 @@ class CommandsTests(ProcessCase):
         ids = {row["id"] for row in json.loads(told.output)["sessions"]}
         self.assertEqual(ids, {"tax/2026", "..?#ü"})
 
+        for command in ("sessions", "sessions --json", "sessions show tax/2026", "top --once"):
+            line = f"{SLOTGATE} {command} -c slotgate.toml --url {self.base}"
+            for end, expected in (
+                (">/dev/full", (1, "slotgate: stdout: No space left on device\n")),
+                (">&-", (1, "slotgate: stdout is closed\n")),
+                ("| true; exit ${PIPESTATUS[0]}", (141, "")),
+            ):
+                ended, program = await self.ended("/bin/bash", "-c", f"{line} {end}")
+                self.assertEqual((ended, program.errors), expected, (command, end))
         status, refused = await self.ended(SLOTGATE, "sessions", *where)
         self.assertEqual((status, refused.output), (1, ""))
         self.assertRegex(refused.errors, r"^slotgate: [^\n]*asks for a key: set SLOTGATE_API_KEY")

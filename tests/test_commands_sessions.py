@@ -112,6 +112,22 @@ class SessionsTests(Commands, FakeGatewayCase):
         self.assertEqual(await self.failure("show", "x\x1b"), "no session x\\x1b")
         self.assertIn("no session", await self.failure("delete", "x", route="other"))
 
+    async def test_a_session_of_which_nothing_is_kept_is_explained(self) -> None:
+        # too short to be saved, and out of the slot since
+        said = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+        await self.post(CHAT, {**said, "chat_id": "short"})
+        await self.ask("other")
+        listed = {row["id"] for row in (await self.data("list"))["sessions"]}
+        self.assertEqual(listed, {"other"})
+        printed = await self.command("show", "short")
+        self.assertRegex(printed, r"(?m)^state +nothing of it is kept$")
+        self.assertIn("the session's first prompt", printed)
+        self.assertRegex(printed, r"(?m)^the cache: ")
+        await self.command("show", "short", route="*")
+        self.assertEqual(
+            await self.failure("show", "short", route="x"), "no session short on route x"
+        )
+
     async def test_a_route_limits_it(self) -> None:
         await self.ask("s")
         self.assertIn("(404)", await self.failure("save", "s", route="other"))
@@ -237,6 +253,7 @@ class StrangersTests(Commands, GatewayCase):
 
     async def test_show_compares_the_two_last_prompts(self) -> None:
         prompt = {
+            "route": "big*",
             "sentence": "prompt differs at message 2",
             "change": "middle",
             "messages": [
@@ -254,12 +271,12 @@ class StrangersTests(Commands, GatewayCase):
             asked.append(request.uri)
             if request.path == b"/api/sessions":
                 return {"sessions": [session, {"id": "other"}], "total": 2, "bytes": 0}
-            return {"prompts": [{"client": "somebody else"}, prompt]}
+            return {"prompts": [prompt]}
 
         asked: list[bytes] = []
         self.answering(answer)
         lines = (await self.command("show", "s/1")).splitlines()
-        self.assertEqual(asked[1], b"/api/sessions/s%2F1/prompt?route=big%2A")
+        self.assertEqual(asked[1], b"/api/sessions/s%2F1/prompt")
         self.assertEqual(lines[0].split(), ["session", "s/1"])
         self.assertIn("prompt differs at message 2", lines)
         self.assertIn("tokens: reused 300, at most 310", lines)
@@ -268,6 +285,24 @@ class StrangersTests(Commands, GatewayCase):
         self.assertRegex(lines[-1], r"^ 2 +- +us\\x1ber +changed, read again +40 +-$")
         shown = await self.data("show", "s/1")
         self.assertEqual(shown, {"sessions": [{"session": session, "prompt": prompt}]})
+
+    async def test_show_tells_sessions_of_one_id_apart(self) -> None:
+        whose = [("me", "a"), ("me", "b"), ("you", "a")]
+
+        def answer(request: Request) -> Any:
+            named = [{"id": "s", "client": client, "route": route} for client, route in whose]
+            if request.path == b"/api/sessions":
+                return {"sessions": [{**one, "saved": True} for one in named[:2]], "total": 2}
+            # of the first only, and of one that is not kept
+            return {"prompts": [{**one, "sentence": f"{one['client']} {one['route']}"}
+                                for one in (named[2], named[0])]}  # fmt: skip
+
+        self.answering(answer)
+        shown = (await self.data("show", "s"))["sessions"]
+        told = [(one["session"]["client"], one["session"]["route"], one["session"]["saved"],
+                 one["prompt"] and one["prompt"]["sentence"]) for one in shown]  # fmt: skip
+        self.assertEqual(told, [("me", "a", True, "me a"), ("me", "b", True, None),
+                                ("you", "a", False, "you a")])  # fmt: skip
 
     async def test_show_without_remembered_prompts(self) -> None:
         def answer(request: Request) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 from doctor_case import CONFIG, DoctorCase
 from gateway import CLOCK
@@ -267,6 +267,18 @@ class Canned(Resource):
         return NOT_DONE_YET if answer is None else answer
 
 
+class Patient(Protocol):
+    """Answers HTTP, and waits for more of anything else."""
+
+    seen: ClassVar[list[bytes]] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        self.seen.append(data)
+        if data.startswith(b"GET "):
+            transport: Any = self.transport
+            transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+
 class NoServerTests(FakeCase):
     """What is there instead of a llama-server."""
 
@@ -375,7 +387,31 @@ class NoServerTests(FakeCase):
     async def test_no_tls_where_it_should_be(self) -> None:
         fake = await self.start()
         await self.ask(fake.url.replace("http:", "https:"))
-        self.assert_finds("reach", PROBLEM, "cannot be reached", "if it does not speak TLS")
+        self.assert_finds("reach", PROBLEM, "speaks HTTP without TLS", f'url = "{fake.url}"')
+        self.assert_exit(2)
+
+    async def test_no_tls_and_a_server_that_waits_for_more(self) -> None:
+        # llama-server takes TLS's first bytes for the beginning of a line
+        self.patch(server, "CALL_SECONDS", 0.2)
+        port = CLOCK.listenTCP(0, Factory.forProtocol(Patient), interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        address = f"127.0.0.1:{port.getHost().port}"
+        await self.ask(f"https://{address}", server='api_key = "very-secret"')
+        self.assert_finds(
+            "reach", PROBLEM, "speaks HTTP without TLS", f'[servers.local] url = "http://{address}"'
+        )
+        self.assertNotIn(b"very-secret", b"".join(Patient.seen))
+
+    async def test_tls_where_it_is_not_expected(self) -> None:
+        fake = await self.start()
+        key, certificate = self_signed()
+        tls = PrivateCertificate.load(certificate, KeyPair.load(key, 1), 1).options()
+        port = CLOCK.listenSSL(0, Site(fake.resource()), tls, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        number = port.getHost().port
+        await self.ask(f"http://127.0.0.1:{number}")
+        self.assert_finds("reach", PROBLEM, "speaks HTTPS", f'url = "https://127.0.0.1:{number}"')
+        self.assert_exit(2)
 
     async def test_slotgate_by_its_configuration(self) -> None:
         await self.ask("http://localhost:1")

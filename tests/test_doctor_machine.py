@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -164,22 +165,35 @@ def test_memory_that_is_left(tmp_path: Path) -> None:
 
 
 def test_a_look_at_a_folder_leaves_nothing(tmp_path: Path) -> None:
-    folder = slot_files.look(tmp_path, 0)
+    folder = slot_files.look(tmp_path, 0, slot_files.probe_name())
     assert (folder.exists, folder.writable, folder.trouble) == (True, True, "")
     assert folder.write_speed > 0
     assert folder.read_speed > 0
     assert list(tmp_path.iterdir()) == []
 
 
+def test_files_of_a_doctor_that_was_killed_are_seen_and_left_there(tmp_path: Path) -> None:
+    old, young = slot_files.probe_name(), slot_files.probe_name()
+    for name, age in ((old, 3700), (young, 3500), ("session.bin", 9999)):
+        (tmp_path / name).write_bytes(b"12345")
+        at = time.time() - age
+        os.utime(tmp_path / name, (at, at))
+    folder = slot_files.look(tmp_path, 0, slot_files.probe_name())
+    assert (folder.left, folder.left_bytes) == ((old,), 5)
+    assert {path.name for path in tmp_path.iterdir()} == {old, young, "session.bin"}
+
+
 def test_a_disk_without_room_is_not_written(tmp_path: Path) -> None:
-    folder = slot_files.look(tmp_path, 2**60)
+    folder = slot_files.look(tmp_path, 2**60, slot_files.probe_name())
     assert (folder.writable, folder.write_speed) == (True, 0)
 
 
 def test_what_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert slot_files.look(tmp_path / "file", 0).trouble == "it is no folder"
-    assert not slot_files.look(tmp_path / "none", 0).exists
+    assert (
+        slot_files.look(tmp_path / "file", 0, slot_files.probe_name()).trouble == "it is no folder"
+    )
+    assert not slot_files.look(tmp_path / "none", 0, slot_files.probe_name()).exists
 
 
 def test_only_the_doctors_own_files_are_deleted(tmp_path: Path) -> None:

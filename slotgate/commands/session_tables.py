@@ -46,7 +46,7 @@ def listing(answer: _Row, now: float, width: int | None) -> list[str]:
 def state(row: _Row) -> str:
     """Where a session's cache is."""
     if not row.get("resident"):
-        return "on disk"
+        return "on disk" if row.get("saved", True) else "nothing of it is kept"
     return "in a slot, saved" if row.get("saved") else "in a slot, not saved"
 
 

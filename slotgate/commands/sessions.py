@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -18,7 +18,8 @@ from attrs import frozen
 from slotgate.commands.client import GatewayClient, path_of
 from slotgate.commands.comparison import comparison
 from slotgate.commands.failed import CommandFailed
-from slotgate.commands.running import INTERRUPTED, failed, put_out, run
+from slotgate.commands.output import INTERRUPTED, complain, put_out
+from slotgate.commands.running import failed, run
 from slotgate.commands.session_tables import cleared_lines, details, listing, names
 from slotgate.commands.target import add_arguments, target_of
 from slotgate.plain import printable
@@ -28,6 +29,19 @@ _PAGE = 1000
 _WITH_ID = ("show", "delete", "save")
 #: What cannot be undone, and is asked about.
 _DESTRUCTIVE = ("delete", "clear")
+#: Of a comparison: which session it is about.
+_NAMES = ("id", "source", "route", "client")
+#: What a list would say of a session that has nothing but remembered prompts.
+_NOT_KEPT = {
+    "model": None,
+    "tokens": None,
+    "bytes": 0,
+    "created": None,
+    "last_used": None,
+    "resident": False,
+    "saved": False,
+    "generation": None,
+}
 #: Seconds for an answer. A change waits until the request that runs in the slot has ended.
 _READ_SECONDS, _CHANGE_SECONDS = 30.0, 600.0
 
@@ -72,11 +86,11 @@ def main(argv: Sequence[str]) -> int:
     except CommandFailed as error:
         return failed(error)
     except KeyboardInterrupt:
-        print(file=sys.stderr)
+        complain("")
         return INTERRUPTED
     changes = wanted.action in (*_DESTRUCTIVE, "save")
     timeout = given.timeout or (_CHANGE_SECONDS if changes else _READ_SECONDS)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
 
     async def work(reactor: Any) -> int:
         client = GatewayClient(target, timeout, reactor)
@@ -131,7 +145,7 @@ def _confirmed(wanted: Wanted) -> bool:
 
     :raises CommandFailed: nobody is there to be asked.
     """
-    if not sys.stdin.isatty():
+    if not (sys.stdin and sys.stdin.isatty()):
         raise CommandFailed(f"{wanted.action} is not done unasked: add --yes")
     on = "" if wanted.route is None else f" on route {printable(wanted.route)}"
     if wanted.action == "delete":
@@ -140,7 +154,7 @@ def _confirmed(wanted: Wanted) -> bool:
         slots = "every slot" if wanted.route is None else f"the slot of{on.removeprefix(' on')}"
         asked = f"Empty {slots}? What is not saved has to be read again."
     # stdout is the result's
-    print(f"{asked} [y/N] ", end="", file=sys.stderr, flush=True)
+    complain(f"{asked} [y/N] ", end="")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -198,30 +212,40 @@ async def _listed(client: GatewayClient) -> dict[str, Any]:
 
 
 async def _shown(client: GatewayClient, wanted: Wanted) -> dict[str, Any]:
-    """The sessions of an id, each with the comparison of its last two prompts."""
-    shown = []
-    for row in (await _listed(client))["sessions"]:
-        if row.get("id") == wanted.id and wanted.route in (None, row.get("route")):
-            shown.append({"session": row, "prompt": await _prompt(client, row)})
+    """
+    The sessions of an id, each with the comparison of its last two prompts. Of some there is
+    nothing but that: they are neither in a slot nor on disk.
+    """
+    rows = [
+        row
+        for row in (await _listed(client))["sessions"]
+        if row.get("id") == wanted.id and wanted.route in (None, row.get("route"))
+    ]
+    prompts = {_whose(prompt): prompt for prompt in await _prompts(client, wanted)}
+    shown = [{"session": row, "prompt": prompts.pop(_whose(row), None)} for row in rows]
+    for prompt in prompts.values():
+        named = {name: prompt[name] for name in _NAMES if name in prompt}
+        shown.append({"session": {**named, **_NOT_KEPT}, "prompt": prompt})
     if not shown:
         on = "" if wanted.route is None else f" on route {printable(wanted.route)}"
         raise CommandFailed(f"no session {printable(wanted.id)}{on}", 404)
     return {"sessions": shown}
 
 
-async def _prompt(client: GatewayClient, row: dict[str, Any]) -> dict[str, Any] | None:
-    """The comparison of the last two prompts of a session that was listed."""
-    path = path_of(*_PATH, str(row.get("id")), "prompt")
+def _whose(row: Mapping[str, Any]) -> tuple[object, object]:
+    """What tells a session from others of its id."""
+    return row.get("client"), row.get("route")
+
+
+async def _prompts(client: GatewayClient, wanted: Wanted) -> list[dict[str, Any]]:
+    """The last two prompts of each session of an id, compared."""
+    path = path_of(*_PATH, wanted.id, "prompt")
     try:
-        answer = await client.call("GET", path, {"route": str(row.get("route"))})
+        answer = await client.call("GET", path, wanted.parameters)
     except CommandFailed as error:
         # 405: a gateway that does not compare prompts yet
         if error.status in (404, 405):
-            return None
+            return []
         raise
     prompts = answer.get("prompts")
-    for prompt in prompts if isinstance(prompts, list) else []:
-        # several clients can have a session of this id there
-        if isinstance(prompt, dict) and prompt.get("client") == row.get("client"):
-            return prompt
-    return None
+    return [one for one in prompts if isinstance(one, dict)] if isinstance(prompts, list) else []

@@ -15,7 +15,11 @@ from twisted.internet.interfaces import IReadDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from slotgate.commands.output import OutputFailed
 from slotgate.plain import tolerant
+
+#: The exit status when the terminal went away, as shells have it for SIGHUP.
+HUNG_UP = 129
 
 # xterm's control sequences: the other screen, and the cursor
 _ENTER = "\x1b[?1049h\x1b[?25l"
@@ -80,7 +84,7 @@ class Terminal:
         before, self._before = self._before, None
         if before is None:
             return
-        with contextlib.suppress(OSError, termios.error):
+        with contextlib.suppress(OutputFailed):
             self._write(_LEAVE)
         with contextlib.suppress(termios.error):
             termios.tcsetattr(self._number, termios.TCSADRAIN, before)
@@ -111,5 +115,9 @@ class Terminal:
         self._write(f"{_HOME}{text}{_REST_OF_SCREEN}")
 
     def _write(self, text: str) -> None:
-        self._screen.write(text)
-        self._screen.flush()
+        try:
+            self._screen.write(text)
+            self._screen.flush()
+        except OSError as error:
+            # it was closed; nobody is there to be told
+            raise OutputFailed("", HUNG_UP) from error

@@ -17,8 +17,9 @@ from twisted.internet.task import deferLater
 
 from slotgate.commands.client import GatewayClient
 from slotgate.commands.failed import CommandFailed
+from slotgate.commands.output import put_out
 from slotgate.commands.picture import render
-from slotgate.commands.running import failed, put_out, run
+from slotgate.commands.running import failed, run
 from slotgate.commands.target import Target, add_arguments, target_of
 from slotgate.commands.terminal import Terminal
 
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
         target = target_of(given.url, given.config, given.key_env, os.environ)
     except CommandFailed as error:
         return failed(error)
-    if given.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if given.once or not all(each and each.isatty() for each in (sys.stdin, sys.stdout)):
         return run(lambda reactor: _once(GatewayClient(target, _SECONDS, reactor)))
     return _live(target, given.interval)
 
@@ -78,7 +79,7 @@ def _seconds(text: str) -> float:
 async def _once(client: GatewayClient) -> int:
     status = await client.call("GET", _PATH)
     width, height = _WIDTH, _LINES
-    if sys.stdout.isatty():
+    if sys.stdout and sys.stdout.isatty():
         width, height = shutil.get_terminal_size()
     put_out("".join(f"{line}\n" for line in render(status, width, height)))
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from slotgate.commands.output import told
 from slotgate.doctor.command import main
 
-sys.exit(main(sys.argv[1:]))
+sys.exit(told(lambda: main(sys.argv[1:])))

@@ -5,17 +5,18 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
+from slotgate.commands.output import OutputFailed, complain, put_out
 from slotgate.config import Config, ConfigError, load_config
 from slotgate.doctor.findings import Finding, exit_status, problem
 from slotgate.doctor.report import Report, as_json, judge, lines_of, safe, secrets_of, verdict
+from slotgate.doctor.stopping import Loose, Stopping
 
 
 def main(argv: Sequence[str]) -> int:
@@ -23,16 +24,18 @@ def main(argv: Sequence[str]) -> int:
     Look at the configured servers.
 
     :param argv: the arguments after ``doctor``.
-    :returns: 0: all is well, 1: it works and there is advice, 2: it does not work.
+    :returns: 0: all is well, 1: it works and there is advice, 2: it does not work; 128 and the
+        signal's number when it was interrupted.
+    :raises OutputFailed: nobody could be told.
     """
     wanted = _arguments().parse_args(argv)
     try:
         config = load_config(wanted.config)
     except ConfigError as error:
         if wanted.json:
-            print(as_json([problem("config", line) for line in error.lines], []))
+            put_out(as_json([problem("config", line) for line in error.lines], []) + "\n")
         else:
-            print(error, file=sys.stderr)
+            complain(str(error))
         return 2
     # Not before: importing it installs it, and the doctor is the application here.
     from twisted.internet import reactor
@@ -73,6 +76,7 @@ async def examine(
     tokens: int = 0,
     tell: Callable[[str], None] = lambda _: None,
     found: Callable[[Report], None] = lambda _: None,
+    loose: Loose | None = None,
 ) -> tuple[list[Finding], list[Report]]:
     """
     Look at slotgate itself and at every server, one after the other.
@@ -80,18 +84,20 @@ async def examine(
     :param tokens: measure with a prompt of so many; 0: measure nothing.
     :param tell: told what there is to wait for.
     :param found: told each report when it is complete.
+    :param loose: holds what is out of place at each moment.
     """
     # not before it is needed: a mistake in the configuration is told at once
     from slotgate.doctor.gateway import of_state, runs
     from slotgate.doctor.measure import Measuring
     from slotgate.doctor.server import Looking
 
+    loose = Loose() if loose is None else loose
     secrets = secrets_of(config)
     own = safe(Report("slotgate", (of_state(config),)), secrets)
     found(own)
     reports = []
     for server in config.servers.values():
-        facts = await Looking(reactor, config, server, tell).facts()
+        facts = await Looking(reactor, config, server, tell, loose).facts()
         measured = None
         if tokens:
             if not facts.slotgate_runs:
@@ -100,7 +106,7 @@ async def examine(
                     " which can take a while"
                 )
             measured = await Measuring(
-                reactor, facts, tokens, lambda: runs(reactor, config)
+                reactor, facts, tokens, lambda: runs(reactor, config), loose
             ).measurement()
         reports.append(safe(judge(facts, measured), secrets))
         found(reports[-1])
@@ -109,27 +115,41 @@ async def examine(
 
 def _run(reactor: Any, config: Config, wanted: argparse.Namespace) -> int:
     status: list[int] = []
+    unsaid: list[OutputFailed] = []
+    loose = Loose()
+    stopping = Stopping(reactor, loose, tuple(secrets_of(config)))
 
     def show(report: Report) -> None:
         if not wanted.json:
-            print("\n".join(lines_of(report)), flush=True)
+            put_out("\n".join(lines_of(report)) + "\n")
 
     async def work() -> None:
-        own, reports = await examine(
-            reactor, config, wanted.measure, lambda text: print(text, file=sys.stderr), show
-        )
+        own, reports = await examine(reactor, config, wanted.measure, complain, show, loose)
         every = [*own, *(finding for report in reports for finding in report.findings)]
-        print(as_json(own, reports) if wanted.json else verdict(every))
+        put_out((as_json(own, reports) if wanted.json else verdict(every)) + "\n")
         status.append(exit_status(every))
 
     def failed(failure: Failure) -> None:
-        failure.printTraceback(file=sys.stderr)
+        if isinstance(failure.value, OutputFailed):
+            unsaid.append(failure.value)
+        elif not (stopping.number and failure.check(CancelledError)):
+            complain(failure.getTraceback().rstrip())
+
+    def ended(_: object) -> None:
+        stopping.over()
+        reactor.stop()
 
     def begin() -> None:
         done = Deferred.fromCoroutine(work())
-        done.addErrback(failed).addBoth(lambda _: reactor.stop())
+        # the reactor's own handlers are in place now, and would end it in the middle
+        stopping.watch(done)
+        done.addErrback(failed).addBoth(ended)
 
     reactor.callWhenRunning(begin)
     reactor.run()
-    # interrupted, or a fault of ours
+    if stopping.number:
+        return stopping.status
+    if unsaid:
+        raise unsaid[0]
+    # none: a fault of ours
     return status[0] if status else 2

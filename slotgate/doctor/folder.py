@@ -26,6 +26,8 @@ _EXAMPLE = "/var/cache/llama-slots"
 _TIGHT = 2 * 1024**3
 #: A slower disk makes each switch wait, in bytes a second.
 _SLOW = 50e6
+#: So many files are named at once.
+_NAMED = 10
 
 
 def of_files(facts: ServerFacts) -> list[Finding]:
@@ -71,8 +73,8 @@ def _folder(facts: ServerFacts) -> Iterator[Finding]:
         yield advice(
             "folder",
             f"{files} ({megabytes(folder.left_bytes)}) of a slotgate doctor that was killed"
-            f" lie in {folder.path}; one can be what a slot held then: {', '.join(folder.left)}",
-            "rm " + " ".join(shlex.quote(str(folder.path / name)) for name in folder.left),
+            f" lie in {folder.path}; one can be what a slot held then",
+            "rm " + " ".join(shlex.quote(str(folder.path / name)) for name in folder.left[:_NAMED]),
         )
 
 

@@ -7,15 +7,22 @@ runs: it would find its slots used by somebody else, and lose what is not saved.
 
 from __future__ import annotations
 
+import json
 import secrets
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from attrs import define, evolve, field
+from twisted.internet.defer import CancelledError
+from twisted.internet.task import deferLater
 
 from slotgate.config import Server
 from slotgate.doctor.facts import Contact, Measured, Measurement, Model, ServerFacts
+from slotgate.doctor.reading import read_prompt
 from slotgate.doctor.slot_files import Place, all_slots, probe_name
+from slotgate.doctor.stopping import END_SECONDS, Loose, whole
 from slotgate.llama import errors
 from slotgate.llama.calls import Calls
 from slotgate.llama.client import LlamaClient
@@ -30,6 +37,9 @@ READ_SECONDS = 600.0
 MORE_TOKENS = 16
 #: Tokens of a slot that are left free.
 _SPARE = 64
+#: How long a server that was sent a request can take to begin with it, in seconds.
+TAKEN_SECONDS = 2.0
+_POLL_SECONDS = 0.1
 #: No request has this number.
 _ASKED = -2
 
@@ -48,6 +58,7 @@ class Measuring:
     tokens: int
     #: Whether a slotgate that uses the server runs.
     slotgate_runs: Callable[[], Awaitable[bool]]
+    loose: Loose = field(factory=Loose)
     _calls: Calls = field(init=False)
     _place: Place = field(init=False)
     #: The request that used the slot last; :data:`_ASKED`: one of ours that is on its way.
@@ -97,15 +108,20 @@ class Measuring:
         try:
             # up to here nothing was changed
             await self._ours(model, slot)
-        except (NotMeasured, errors.ControlError):
-            await self._clean(control, slot, backup, emptied=False)
+        except (CancelledError, NotMeasured, errors.ControlError):
+            await whole(self._clean(control, slot, backup, emptied=False))
             raise
         file = probe_name()
+        name = f"slot {slot} of {self.facts.server.name}"
+        if backup:
+            self.loose.tie(backup, self._lost(model, before, backup))
+        else:
+            text = f"{name} was empty, and can hold a prompt of the doctor's now"
+            self.loose.tie(name, text)
         try:
             return await self._tried(model, control, slot, prompt, file)
         finally:
-            emptied = await self._put_back(model, control, before, backup)
-            await self._clean(control, slot, file, emptied=emptied)
+            await whole(self._as_before(model, control, before, backup, file))
 
     async def _idle(self, model: Model, slot: int) -> SlotStatus:
         try:
@@ -160,31 +176,57 @@ class Measuring:
         if not before.tokens:
             return ""
         file = probe_name()
+        self._expect(file)
         try:
-            saved = await control.save(before.id, file)
+            saved = await whole(control.save(before.id, file))
         except errors.ControlError as error:
-            await self._place.delete(file)
+            await self._forget(file)
             raise NotMeasured(_would_be_lost(before, str(error))) from error
+        except CancelledError:
+            await whole(self._clean(control, before.id, file, emptied=False))
+            raise
         if saved.tokens != before.tokens:
-            await self._place.delete(file)
+            await self._forget(file)
             raise NotMeasured(_would_be_lost(before, f"only {saved.tokens} were saved"))
-        self._saved.add(file)
         return file
+
+    def _expect(self, file: str) -> None:
+        """There can be a file of ours from now on."""
+        self._saved.add(file)
+        self.loose.tie(file, f"{file} may be in the folder of slot files, and can be deleted")
+
+    async def _forget(self, file: str) -> None:
+        """Delete a file that is of no use."""
+        self._saved.discard(file)
+        if not await self._place.delete(file):
+            self.loose.untie(file)
+
+    def _lost(self, model: Model, before: SlotStatus, backup: str) -> str:
+        """What is to be said, and done, if the slot is left with something else in it."""
+        command = restore_command(self.facts.server, model.id, before.id, backup)
+        return (
+            f"the {before.tokens} tokens of slot {before.id} of {self.facts.server.name} are in"
+            f" {self._where(backup)}, and this puts them back: {command}"
+        )
+
+    def _where(self, file: str) -> str:
+        folder = self._place.folder
+        return file if folder is None else str(folder / file)
 
     async def _tried(
         self, model: Model, control: LlamaClient, slot: int, prompt: list[int], file: str
     ) -> Measured:
         asked = await self._ask(model, slot, prompt[: self.tokens])
         began = self.reactor.seconds()
-        self._saved.add(file)
-        saved = await control.save(slot, file)
+        self._expect(file)
+        saved = await whole(control.save(slot, file))
         save_seconds = self.reactor.seconds() - began
         if not saved.tokens:
             raise NotMeasured("the save saved nothing: do idle slots lose what they hold (-np)?")
         await self._ours(model, slot)
-        await control.erase(slot)
+        await whole(control.erase(slot))
         began = self.reactor.seconds()
-        await control.restore(slot, file)
+        await whole(control.restore(slot, file))
         restore_seconds = self.reactor.seconds() - began
         await self._ours(model, slot)
         again = await self._ask(model, slot, prompt)
@@ -200,23 +242,40 @@ class Measuring:
         )
 
     async def _ask(self, model: Model, slot: int, prompt: list[int]) -> Mapping[str, float]:
-        body = {
-            "prompt": prompt,
-            "id_slot": slot,
-            "n_predict": 1,
-            "cache_prompt": True,
-            "temperature": 0,
-        }
-        self._task = _ASKED
-        answer = await self._post("/completion", model, body)
+        before, self._task = self._task, _ASKED
+        try:
+            timings = await read_prompt(self._calls, model.id, slot, prompt, READ_SECONDS)
+        except CancelledError:
+            with suppress(NotMeasured):
+                self._task = await whole(self._at_rest(model, slot, before))
+            raise
         self._task = (await self._idle(model, slot)).task
-        timings = answer.get("timings")
-        names = ("cache_n", "prompt_n", "prompt_ms")
-        if not isinstance(timings, dict) or not all(
-            isinstance(timings.get(name), int | float) for name in names
-        ):
+        if timings is None:
             raise NotMeasured("its answer has no timings")
-        return {name: timings[name] for name in names}
+        return timings
+
+    async def _at_rest(self, model: Model, slot: int, before: int | None) -> int | None:
+        """
+        Wait until the slot has done with a request of ours that was cut off.
+
+        :param before: the request that used the slot before it.
+        :returns: the request that used the slot last.
+        """
+        began = self.reactor.seconds()
+        while True:
+            status = None
+            try:
+                slots = await all_slots(self._calls, model.id)
+                status = next((one for one in slots if one.id == slot), None)
+            except errors.ControlError as error:
+                # it can be too busy to answer
+                if self.reactor.seconds() - began >= END_SECONDS:
+                    raise NotMeasured(f"its slots are not seen ({error})") from error
+            # the server can have it, and not have begun with it
+            late = self.reactor.seconds() - began >= TAKEN_SECONDS
+            if status is not None and not status.busy and (late or status.task != before):
+                return status.task
+            await deferLater(self.reactor, _POLL_SECONDS)
 
     async def _post(self, path: str, model: Model, body: dict[str, object]) -> Mapping[str, object]:
         if model.id:
@@ -226,6 +285,12 @@ class Measuring:
             raise NotMeasured(f"{path} answered no object")
         return answer
 
+    async def _as_before(
+        self, model: Model, control: LlamaClient, before: SlotStatus, backup: str, file: str
+    ) -> None:
+        emptied = await self._put_back(model, control, before, backup)
+        await self._clean(control, before.id, file, emptied=emptied)
+
     async def _put_back(
         self, model: Model, control: LlamaClient, before: SlotStatus, backup: str
     ) -> bool:
@@ -234,20 +299,25 @@ class Measuring:
 
         :returns: whether it is empty now.
         """
-        slot, kept = before.id, f"; they are in {backup}" if backup else ""
+        slot = before.id
+        kept = f". {self._lost(model, before, backup)}" if backup else ""
         what = f"the {before.tokens} tokens of slot {slot}" if backup else f"slot {slot} as it was"
         try:
             await (self._alone() if self._task == _ASKED else self._ours(model, slot))
             if not backup:
                 await control.erase(slot)
+                self.loose.untie(f"slot {slot} of {self.facts.server.name}")
                 return True
             restored = await control.restore(slot, backup)
         except (NotMeasured, errors.ControlError) as error:
             self._troubles.append(f"{what} could not be put back: {error}{kept}")
             return False
+        self._expect(backup)
         self._notes.append(f"The {restored.tokens} tokens that slot {slot} held are in it again")
         if await self._place.size(backup) is None or await self._place.delete(backup):
             self._troubles.append(f"{backup}, with what slot {slot} held, stays in the folder")
+        else:
+            self.loose.untie(backup)
         return False
 
     async def _clean(self, control: LlamaClient, slot: int, file: str, *, emptied: bool) -> None:
@@ -257,6 +327,8 @@ class Measuring:
         if await self._place.size(file) is not None:
             if kept := await self._place.delete(file):
                 self._troubles.append(f"{file} could not be deleted: {kept}")
+            else:
+                self.loose.untie(file)
             return
         if emptied:
             try:
@@ -272,6 +344,20 @@ class Measuring:
 
 def _would_be_lost(before: SlotStatus, why: str) -> str:
     return f"slot {before.id} holds {before.tokens} tokens that would be lost ({why})"
+
+
+def restore_command(server: Server, model: str, slot: int, file: str) -> str:
+    """What a person types to have a file restored. The key is not in it."""
+    target, body = f"/slots/{slot}?action=restore", {"filename": file}
+    if model:
+        target, body = f"{target}&autoload=false", {"model": model, **body}
+    words = ["curl", shlex.quote(f"{server.url.rstrip('/')}{target}")]
+    if server.ca_file is not None:
+        words.append(f"--cacert {shlex.quote(str(server.ca_file))}")
+    if server.api_key:
+        words.append("-H 'Authorization: Bearer KEY'")
+    words.append(f"-H 'Content-Type: application/json' -d {shlex.quote(json.dumps(body))}")
+    return " ".join(words)
 
 
 def _patient(server: Server) -> Server:
