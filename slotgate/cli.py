@@ -115,7 +115,8 @@ def _run(config: Path | None, log_format: str | None) -> int:
         run()
     except CannotListenError as error:
         # by now the other stderr is the log
-        print(f"slotgate: {error}. Is Ollama running? See gateway.listen", file=sys.__stderr__)
+        told = str(error).rstrip(".")
+        print(f"slotgate: {told}. Is Ollama running? See gateway.listen", file=sys.__stderr__)
         return 1
     return 0
 

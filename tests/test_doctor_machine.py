@@ -207,3 +207,15 @@ def test_only_the_doctors_own_files_are_deleted(tmp_path: Path) -> None:
     for other in ("m.bin", "../" + name, name + "x"):
         with pytest.raises(ValueError, match="not a name of the doctor's"):
             slot_files.delete(tmp_path, other)
+
+
+def test_a_relative_folder_starts_where_the_server_was_started(tmp_path: Path) -> None:
+    command = ["llama-server", "--slot-save-path", "d/slots/"]
+    process(tmp_path, 7, command, 4711)
+    (tmp_path / "7" / "cwd").symlink_to("/srv/llama")
+    listening(tmp_path, 8080, 4711)
+    found = machine.options_at(8080, tmp_path)
+    assert found is not None
+    assert found.slot_save_path == "/srv/llama/d/slots"
+    assert Options(("--slot-save-path", "/a/b/")).slot_save_path == "/a/b"
+    assert Options(()).slot_save_path == ""

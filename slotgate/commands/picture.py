@@ -74,9 +74,10 @@ def _servers(status: _Row, width: int) -> list[str]:
             f"{model.get('id')} {model.get('status') or ''}".strip()
             for model in _rows(server.get("models"))
         ]
-        words = [str(server.get("url") or NONE)]
-        problem = str(server.get("problem") or "NOT REACHABLE")
-        words.append(str(server.get("mode") or "") if server.get("reachable") else problem)
+        words = [str(server.get("url") or NONE), str(server.get("mode") or "")]
+        if not server.get("reachable"):
+            # it names the address
+            words = [str(server.get("problem") or f"{words[0]} NOT REACHABLE")]
         line = f"{server.get('name')}: {' '.join(filter(None, words))}"
         line += f" · {', '.join(models)}" if models else ""
         lines.append(cut(printable(line), width))

@@ -53,8 +53,16 @@ def options_at(port: int, proc: Path = Path("/proc")) -> Options | None:
             continue
         program, *arguments = [part.decode("utf-8", "replace") for part in command]
         if Path(program).name.startswith("llama-server"):
-            return Options(tuple(arguments))
+            return Options(tuple(arguments), _folder_of(folder))
     return None
+
+
+def _folder_of(process: Path) -> str:
+    """The working directory of a process; empty where it is not to be seen."""
+    try:
+        return str((process / "cwd").readlink())
+    except OSError:
+        return ""
 
 
 def lock_holder(path: Path, proc: Path = Path("/proc")) -> int | None:

@@ -5,6 +5,8 @@ The options that a llama-server was started with, where its command line is know
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 
 from attrs import frozen
 
@@ -17,6 +19,8 @@ class Options:
     """A command line of llama-server: its long options and their short forms."""
 
     args: tuple[str, ...]
+    #: The folder that its relative paths start from; empty: it is not known.
+    started_in: str = ""
 
     def value(self, *names: str) -> str | None:
         """The value of an option; of several the last one counts, as it does there."""
@@ -36,8 +40,9 @@ class Options:
 
     @property
     def slot_save_path(self) -> str:
-        """The folder of slot files; empty: none."""
-        return self.value("--slot-save-path") or ""
+        """The folder of slot files, whole as far as that is known; empty: none."""
+        path = self.value("--slot-save-path")
+        return os.path.normpath(Path(self.started_in, path)) if path else ""
 
     @property
     def parallel(self) -> int | None:
