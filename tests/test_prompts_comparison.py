@@ -316,3 +316,10 @@ def test_many_messages_that_are_alike_take_no_seconds(different: int) -> None:
         rows_of(found)
 
     assert best_of(all_of_it, 2) < 1.0
+
+
+def test_a_beginning_by_chance_is_not_nothing() -> None:
+    old, new = {"prompt": "The sea is blue."}, {"prompt": "The night was long."}
+    assert sentence(compared(old, new, keep_text=True)) == (
+        "19 characters, the last prompt had 16: nothing but the first 4 characters in common"
+    )

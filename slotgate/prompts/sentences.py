@@ -191,7 +191,11 @@ def _what_is_common(comparison: Comparison) -> str:
     common = ["the tools"] if new.tools and same else []
     if systems := same - len(common):
         common.append("the system message" if systems == 1 else f"{systems} system messages")
-    return f"nothing but {' and '.join(common)} in common" if common else "nothing in common"
+    if common:
+        return f"nothing but {' and '.join(common)} in common"
+    if comparison.same_characters:
+        return f"nothing but the first {_characters(comparison.same_characters)} in common"
+    return "nothing in common"
 
 
 def _messages(count: int) -> str:

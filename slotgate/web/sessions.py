@@ -203,7 +203,8 @@ class Sessions:
             raise Rejected(
                 404,
                 f"no prompt of session {call.id!r} is remembered: it had none since slotgate"
-                " started, or so many others did since then (prompt_history)",
+                " started, so many others did since then (prompt_history), or it is longer than 8"
+                " million characters",
             )
         return {"prompts": shown}
 
