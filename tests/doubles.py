@@ -31,7 +31,9 @@ T = TypeVar("T")
 
 def memory_database() -> Direct:
     """An index in memory."""
-    connection = sqlite3.connect(":memory:")
+    # a lease that a test leaves open ends when the garbage collector throws its coroutine away,
+    # on whichever thread that runs
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
     prepare(connection)
     return Direct(connection)
 

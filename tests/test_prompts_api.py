@@ -226,8 +226,8 @@ class FewTests(FakeCase, PromptCalls):
         self.assertEqual(answer.status, 404)
         self.assertEqual(
             answer.json["error"]["message"],
-            "no prompt of session 'A' is remembered: it had none since slotgate started, or so many"
-            " others did since then (prompt_history)",
+            "no prompt of session 'A' is remembered: it had none since slotgate started, so many"
+            " others did since then (prompt_history), or it is longer than 8 million characters",
         )
         self.assertEqual((await self.call("DELETE", "/A")).status, 200)
 
