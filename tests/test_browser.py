@@ -11,9 +11,11 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from time import time
 from typing import Any, ClassVar, TypeVar
 
 import pytest
+from dashboard_samples import disk, listing, request, server, session, slot, span, status
 from gateway import Chat, now
 from processes import BIN, ProcessCase, Program
 from selenium.webdriver import Chrome, ChromeOptions
@@ -22,6 +24,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 from twisted.internet.threads import deferToThread
+
+from slotgate.dashboard.markup import to_html
+from slotgate.dashboard.sections import sections
+from slotgate.dashboard.view import View
 
 pytestmark = pytest.mark.browser
 
@@ -255,6 +261,21 @@ class DashboardTests(BrowserCase):
         # the row that was unfolded is still the one of A, though B has come before it
         self.assertEqual(now, [True, True, 1, "A"])
 
+    async def test_a_row_that_moves_keeps_the_focus(self) -> None:
+        chats = await self.three()
+        await self.in_thread(self.visit)
+        await self.in_thread(self.live)
+        names = "return [...document.querySelectorAll('#sessions a.session')].map((a) => a.text);"
+        self.assertEqual(await self.in_thread(self.script, names), ["C", "B", "A"])
+        await self.in_thread(
+            self.script, "document.querySelector('#sessions tr:last-child a.session').focus();"
+        )
+        for chat, order in ((chats[0], ["A", "C", "B"]), (chats[1], ["B", "A", "C"])):
+            await chat.turn()
+            await self.in_thread(self.until, lambda: self.script(names) == order)  # noqa: B023
+            focused = await self.in_thread(self.script, "return document.activeElement.text;")
+            self.assertEqual(focused, "A")
+
     async def test_the_comparison_opens_on_the_message_that_changed(self) -> None:
         chat = self.chat("A", 60)
         for _ in range(6):
@@ -274,12 +295,22 @@ class DashboardTests(BrowserCase):
             ".filter((one) => one.checkVisibility()).map((one) => one.textContent);",
         )
         self.assertEqual(visible[:3], ["7 assistant", "8 user", "9 assistant"])
-        place = await self.in_thread(
-            self.script,
-            "const box = document.getElementById('difference').getBoundingClientRect();"
-            "return [box.top > 0, box.bottom < innerHeight];",
-        )
-        self.assertEqual(place, [True, True])
+
+        def followed(width: int, height: int, part: str) -> float:
+            self.look(width, height, dark=False)
+            self.visit()
+            self.find(f"#{part} tbody tr:first-child a.session").click()
+            self.until(lambda: self.all("#difference"), LOAD_SECONDS)
+            top: float = self.script(
+                "return document.getElementById('difference').getBoundingClientRect().top;"
+            )
+            return top
+
+        for width, height in ((390, 844), (320, 700), (640, 450), (1280, 900)):
+            for part in ("requests", "sessions"):
+                top = await self.in_thread(followed, width, height, part)
+                self.assertGreaterEqual(top, 0, (width, height, part))
+                self.assertLess(top, height - 40, (width, height, part))
         self.assertIn("8 user", await self.in_thread(self.text, "#difference"))
         marks = [one.text for one in await self.in_thread(self.all, "#difference mark")]
         self.assertEqual(marks, ["?", " <b>something else</b>?"])
@@ -352,6 +383,73 @@ class DashboardTests(BrowserCase):
                 for dark in (False, True):
                     await self.in_thread(shoot, name, path, width, height, dark)
 
+    async def test_names_of_any_length_make_nothing_wide_or_high(self) -> None:
+        long = ("abcdefghij" * 26)[:256]
+        told = sections(_named(long), listing(session(id=long, route=long, client=long)), View())
+        parts = {one.name: to_html(one.draw()) for one in told}
+
+        def put() -> None:
+            self.visit()
+            self.live()
+            self.script(
+                "dispatchEvent(new Event('pagehide'));"
+                "for (const [name, html] of Object.entries(arguments[0]))"
+                " document.getElementById(name).outerHTML = html;",
+                parts,
+            )
+
+        def measure(width: int) -> tuple[int, int]:
+            self.look(width, 900, dark=False)
+            self.shoot(f"names-{width}")
+            wide, high = self.script(
+                "return [document.documentElement.scrollWidth, Math.max(...[...document"
+                ".querySelectorAll('tbody tr')].map((row) => row.getBoundingClientRect().height))];"
+            )
+            return wide, high
+
+        await self.in_thread(put)
+        for width, most in ((1280, 150), (768, 200), (390, 360), (320, 400)):
+            wide, high = await self.in_thread(measure, width)
+            self.assertLessEqual(wide, width)
+            self.assertLess(high, most, width)
+
+    async def test_the_times_below_the_time_line_can_be_told_apart(self) -> None:
+        await self.three()
+
+        def gaps(width: int, minutes: int) -> list[float]:
+            self.look(width, 800, dark=False)
+            self.visit(f"?minutes={minutes}")
+            found: list[float] = self.script(
+                "const boxes = [...document.querySelectorAll('.axis text')]"
+                ".filter((one) => one.checkVisibility()).map((one) => one.getBoundingClientRect());"
+                "return boxes.slice(1).map((box, at) => box.left - boxes[at].right);"
+            )
+            return found
+
+        for width in (320, 390, 768, 1280):
+            for minutes in (2, 5, 10):
+                found = await self.in_thread(gaps, width, minutes)
+                self.assertGreaterEqual(len(found), 2)
+                self.assertGreater(min(found), 6, (width, minutes))
+
+
+def _named(long: str) -> dict[str, Any]:
+    """What goes on, with a name everywhere that a client or an operator chose."""
+    now = time()
+    route = disk()["routes"][0] | {"route": long, "server": long}
+    model = {"id": long, "status": "loaded", "failed": False, "tokens_per_second": 99.0}
+    return status(
+        time=now,
+        slots=[slot(server=long, model=long, session=long, route=long)],
+        requests=[
+            request(time=now - at, session=long, model=long, route=long, sentence=long, prompt=long)
+            for at in range(3)
+        ],
+        spans=[span("read", 9, 4, long, model=long) | {"began": now - 9, "ended": now - 4}],
+        servers=[server(name=long, url=f"http://{long}", mode="router", models=[model])],
+        disk=disk(routes=[route], servers=[disk()["servers"][0] | {"folder": f"/{long}"}]),
+    )
+
 
 class RestartTests(BrowserCase):
     """A page that is open while the gateway goes and comes back."""
@@ -361,8 +459,10 @@ class RestartTests(BrowserCase):
 
     async def test_it_says_so_and_goes_on_by_itself(self) -> None:
         port = self.base.rpartition(":")[2]
+        await self.chat("before", 50).turn()
         await self.in_thread(self.visit)
         await self.in_thread(self.live)
+        await self.in_thread(self.script, "window.kept = true;")
         began = now()
         self.program.send("TERM")
         await self.program.gone
@@ -371,9 +471,14 @@ class RestartTests(BrowserCase):
         await self.in_thread(self.until, lambda: self.text("#live") == "not connected", 5)
         self.write_config(self.llama.url, port=port, more=self.more)
         await self.start()
+        # the page is loaded again: the forms of the one before are of no use
+        await self.in_thread(self.until, lambda: not self.script("return window.kept;"), 10)
         await self.in_thread(self.live)
         await self.chat("after", 50).turn()
         await self.in_thread(self.until, lambda: "after" in self.text("#sessions"))
+        await self.in_thread(lambda: self.find("#sessions button").click())
+        await self.in_thread(self.until, lambda: self.all(".notice"), LOAD_SECONDS)
+        self.assertEqual(await self.in_thread(self.text, ".notice"), "Saved after.")
 
 
 class KeyTests(BrowserCase):
@@ -389,7 +494,28 @@ class KeyTests(BrowserCase):
         key = "webui-key"
     """
     #: What the browser says of the answer to a wrong key.
-    expected_errors = ("/slotgate/login - Failed to load resource",)
+    expected_errors = (
+        "/slotgate/login - Failed to load resource",
+        # and of a gateway that goes away and comes back
+        "/slotgate/events?",
+        "ERR_CONNECTION_REFUSED",
+        "ERR_INCOMPLETE_CHUNKED_ENCODING",
+    )
+
+    async def test_after_a_restart_an_open_page_asks_for_the_key_again(self) -> None:
+        def enter() -> None:
+            self.visit()
+            self.find("#key").send_keys("boss-key")
+            self.find("main form button").click()
+            self.live()
+
+        await self.in_thread(enter)
+        self.program.send("TERM")
+        await self.program.gone
+        self.write_config(self.llama.url, port=self.base.rpartition(":")[2], more=self.more)
+        await self.start()
+        await self.in_thread(self.until, lambda: self.all("#key"), 15)
+        self.assertEqual(await self.in_thread(self.text, "h1"), "Log in")
 
     async def test_only_an_admins_key_opens_it(self) -> None:
         def enter(key: str) -> None:

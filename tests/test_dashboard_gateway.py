@@ -11,13 +11,17 @@ from urllib.parse import quote, urlencode
 from attrs import evolve
 from dashboard_samples import NASTY, Element, read_html
 from gateway import CHAT, Answer, Caller, FakeGatewayCase, now
+from twisted.internet.defer import fail
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from slotgate._config.loading import parse_config
 from slotgate.dashboard.answers import POLICY
+from slotgate.dashboard.view import PAGE
 from slotgate.reloading import Settings
+from slotgate.snapshots.database import IndexAway
+from slotgate.snapshots.index import Index
 from slotgate.web.logins import LOGIN_SECONDS, MOST_LOGINS, Logins
 from slotgate.web.rejected import Rejected
 
@@ -157,6 +161,32 @@ class PageTests(Case):
         answer = await self.request("HEAD", "/slotgate/")
         self.assertEqual((answer.status, answer.body), (200, b""))
 
+    async def test_a_session_that_no_index_can_know(self) -> None:
+        for path in ("session?id=%ED%A0%80&route=*", "session?id=a&route=%ED%A0%80"):
+            for more in ("", "&client=%ED%BF%BF"):
+                self.assertIn("not kept", (await self.read(path + more)).text)
+        for path in ("confirm?id=%ED%A0%80&route=*", "session?id=a&route=*&client=%ED%A0%80"):
+            self.assertEqual((await self.page(path)).status, 200, path)
+        slot = await self.page("confirm?do=clear&server=%ED%A0%80&model=&slot=0")
+        self.assertEqual(slot.status, 404)
+        for form in ("delete", "save"):
+            for key in (
+                "id=%ED%A0%80&route=*",
+                "id=a&route=%ED%A0%80",
+                "id=a&route=*&client=%ED%A0%80",
+            ):
+                answer = await self.send(form, {"token": await self.token(), "key": key})
+                self.assertEqual(answer.status, 303, key)
+                self.assertIn("no session", notice(await self.read(answer.headers["location"])))
+
+    async def test_a_page_of_sessions_that_is_not_there_is_the_last_one(self) -> None:
+        for at in range(PAGE + 1):
+            await self.ask(f"chat-{at}")
+        page = await self.read("?offset=5000")
+        self.assertIn("26 to 26 of 26 sessions", page.text)
+        (table,) = (one for one in page.all("section") if one.attributes.get("id") == "sessions")
+        self.assertEqual([one.text for one in table.all("a", "session")], ["chat-0"])
+
     async def test_there_is_nothing_to_log_in_to(self) -> None:
         answer = await self.page("login")
         self.assertEqual((answer.status, answer.headers["location"]), (303, "./"))
@@ -217,6 +247,18 @@ class FormTests(Case):
         self.assertIn("failed", next(page.all("p", "notice")).classes)
         self.assertIn("no session 'nobody'", notice(page))
 
+    async def test_while_the_index_is_away_nothing_is_done_and_that_is_said(self) -> None:
+        await self.ask("a")
+        token = await self.token()
+        for name in ("named", "of"):
+            self.patch(Index, name, lambda *_: fail(IndexAway("database is locked")))
+        for form in ("delete", "save"):
+            answer = await self.send(form, {"token": token, "key": "id=a&route=*"})
+            self.assertEqual(answer.status, 503, answer.body)
+            self.assertIn("retry-after", answer.headers)
+            said = read_html(answer.body.decode().partition("\n")[2]).text
+            self.assertIn("the index does not answer: database is locked; try again", said)
+
     async def test_a_message_can_not_be_made_up(self) -> None:
         page = await self.read("?told=You+have+won")
         self.assertEqual(list(page.all("p", "notice")), [])
@@ -262,6 +304,13 @@ class LoginTests(Case):
             answer = await self.request("GET", f"/slotgate/{path}")
             self.assertEqual(answer.status, 401, path)
             self.assertNotIn(b"tokens", answer.body)
+
+    async def test_a_script_learns_that_it_has_to_log_in_again(self) -> None:
+        self.assertEqual((await self.request("HEAD", "/slotgate/events")).status, 401)
+        await self.log_in()
+        answer = await self.request("HEAD", "/slotgate/events", {"Cookie": self.cookie})
+        self.assertEqual((answer.status, answer.body), (200, b""))
+        self.assertEqual(len(self.gateway._parts.watching), 0)
 
     async def test_an_admin_logs_in_and_out(self) -> None:
         answer = await self.log_in()
@@ -389,6 +438,15 @@ class LoginTests(Case):
 
 class StreamTests(Case):
     """The stream, through sockets."""
+
+    async def test_the_page_and_the_stream_are_of_the_same_process(self) -> None:
+        (live,) = (
+            one for one in (await self.read()).all("span") if one.attributes.get("id") == "live"
+        )
+        stream = await watch(self)
+        instance = (live.attributes["data-instance"] or "").encode()
+        self.assertTrue(instance)
+        self.assertIn(b"event: instance\ndata: %s\n\n" % instance, stream.received)
 
     async def test_it_tells_of_a_request_and_ends_with_its_browser(self) -> None:
         stream = await watch(self)

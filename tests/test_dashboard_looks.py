@@ -26,11 +26,11 @@ from dashboard_samples import (
 from slotgate.dashboard import numbers
 from slotgate.dashboard.activity import MOST_MARKS, MOST_STAYS, Window, lanes_of, switches
 from slotgate.dashboard.asked import clear, delete, login, refused
-from slotgate.dashboard.comparison import comparison
+from slotgate.dashboard.comparison import EARLIER, MOST, comparison
 from slotgate.dashboard.forms import Notice
 from slotgate.dashboard.keys import fields_of, key_of, query_of
 from slotgate.dashboard.machines import servers, slots
-from slotgate.dashboard.markup import to_html
+from slotgate.dashboard.markup import middle_cut, to_html
 from slotgate.dashboard.page import Frame
 from slotgate.dashboard.requests import FOLDED, LISTED, requests
 from slotgate.dashboard.saved import sessions
@@ -177,6 +177,29 @@ class TestEverything:
         assert all(window.end >= NOW for window in windows)
 
 
+LONG = "m" * 200 + "e" * 56
+
+
+def test_names_are_cut_in_the_middle_and_whole_for_the_pointer() -> None:
+    cut = "m" * 20 + "…" + "e" * 19
+    assert (len(cut), middle_cut(LONG), middle_cut("m" * 40)) == (40, cut, "m" * 40)
+    told = status(
+        slots=[slot(model=LONG, session=LONG, route=LONG)],
+        requests=[request(session=LONG, model=LONG, route=LONG)],
+        spans=[span("read", 5, 4, "a", model=LONG)],
+        servers=[server(name=LONG, url=f"http://{LONG}")],
+        disk=disk(routes=[disk()["routes"][0] | {"route": LONG, "server": LONG}]),
+    )
+    for part in sections(told, listing(session(id=LONG, route=LONG)), VIEW):
+        if part.name == "totals":
+            continue
+        top = drawn(part.draw())
+        names = [one for one in elements(top) if "…" in one.text and not one.children[1:]]
+        assert [one for one in names if LONG in (one.attributes.get("title") or "")], part.name
+        seen = [one.text for one in elements(top) if one.name not in ("title", "text")]
+        assert not [text for text in seen if text == LONG], part.name
+
+
 class TestTotals:
     """The numbers at the top."""
 
@@ -222,15 +245,21 @@ class TestServers:
         ]
         section = drawn(servers([server(mode="router", models=models)]))
         items = [one.text for one in section.all("li")]
-        assert items == ["b loaded reads 512 tokens/s", "c sleeping", "a unloaded", "d failed"]
+        assert items == ["b loaded reads 512 tokens/s", "c sleeping", "d failed", "a unloaded"]
 
-    def test_many_models_are_folded_up(self) -> None:
+    def test_of_many_models_those_that_do_nothing_are_folded_up(self) -> None:
         models = [
             {"id": f"m{at}", "status": "unloaded", "failed": False, "tokens_per_second": None}
             for at in range(30)
         ]
+        models[7] |= {"status": "loaded"}
+        models[9] |= {"failed": True}
         section = drawn(servers([server(mode="router", models=models)]))
-        assert [one.text for one in section.all("summary")] == ["30 models"]
+        (folded,) = section.all("details")
+        assert [one.text for one in folded.all("summary")] == ["28 unloaded models"]
+        hidden = {one.text for one in folded.all("li")}
+        shown = [one.text for one in section.all("li") if one.text not in hidden]
+        assert (len(hidden), shown) == (28, ["m7 loaded", "m9 failed"])
 
 
 class TestSlots:
@@ -240,11 +269,24 @@ class TestSlots:
         row = cells(drawn(slots([slot(waiting=3)], NOW, clients=False)))
         assert badges(row["State"]) == ["not saved", "3 waiting"]
         (link,) = row["Session in it"].all("a")
-        assert link.attributes["href"] == "session?id=chat-1&route=%2A"
+        assert link.attributes["href"] == "session?id=chat-1&route=%2A#difference"
         assert row["Tokens"].text == "1,000"
         assert row["Used"].text == "5 s ago"
         (clear,) = row[""].all("a")
         assert clear.attributes["href"] == "confirm?do=clear&server=local&model=&slot=0"
+
+    def test_what_is_as_it_should_be_alarms_nobody(self) -> None:
+        for part in (
+            slots([slot(state="dirty")], NOW, clients=False),
+            sessions(listing(session(resident=True, saved=False)), NOW, VIEW),
+            requests([request(cache="cold", reason="new session")], NOW),
+        ):
+            (one,) = drawn(part).all("span", "badge")
+            assert "dull" in one.classes, one.text
+        (one,) = drawn(requests([request(cache="cold", reason="evicted")], NOW)).all(
+            "span", "badge"
+        )
+        assert "warn" in one.classes
 
     def test_nothing_is_to_be_cleared_where_there_is_no_slot(self) -> None:
         row = cells(drawn(slots([slot(state="gone", session=None)], NOW, clients=False)))
@@ -423,13 +465,20 @@ class TestSessions:
         assert "client=webui" in (next(row["Session"].all("a")).attributes["href"] or "")
 
     def test_pages(self) -> None:
-        page = drawn(sessions(listing(session(), total=60), NOW, View(offset=PAGE)))
+        listed = listing(session(), total=60, offset=PAGE)
+        page = drawn(sessions(listed, NOW, View(offset=PAGE)))
         (nav,) = page.all("nav", "pages")
         assert "26 to 50 of 60 sessions" in nav.text
         assert [one.attributes["href"] for one in nav.all("a")] == [
             "?minutes=5&offset=0#sessions",
             "?minutes=5&offset=50#sessions",
         ]
+
+    def test_a_page_that_is_not_there_is_the_last_one(self) -> None:
+        listed = listing(session(), total=60, offset=50)
+        (nav,) = drawn(sessions(listed, NOW, View(offset=5000))).all("nav", "pages")
+        assert "51 to 60 of 60 sessions" in nav.text
+        assert [one.attributes["href"] for one in nav.all("a")] == ["?minutes=5&offset=25#sessions"]
 
 
 class TestPrompts:
@@ -503,6 +552,38 @@ class TestPrompts:
         first["tokens"] = {"prompt": None, "could_reuse": None, "reused": None, "read": None}
         assert not list(drawn(comparison(first)).all("div", "pair-head"))
         assert "prompt_history" in drawn(comparison(None)).text
+        assert "8 million characters" in drawn(comparison(None)).text
+
+    def test_of_a_long_prompt_a_part_is_drawn_and_the_rest_is_told(self) -> None:
+        text = "word " * 400
+        rows = [self.row(at, "same", text=text) for at in range(1, 3001)]
+        rows += [self.row(3001, "changed", text=text + "a", old_text=text + "b")]
+        rows += [self.row(at, "same", text=text, read_again=True) for at in range(3002, 3901)]
+        html = to_html(comparison(self.told(*rows)))
+        assert len(html) < 700_000
+        top = read_html(html)
+        (folded,) = top.all("details")
+        assert next(folded.all("summary")).text == "2,999 earlier messages that are the same"
+        before = [next(one.all("span", "which")).text for one in folded.all("li", "message")]
+        assert (len(before), before[-1]) == (EARLIER, "2999 user")
+        messages = list(top.all("li", "message"))[EARLIER:]
+        names = [next(one.all("span", "which")).text for one in messages]
+        assert (len(names), names[:2]) == (MOST, ["3000 user", "3001 user"])
+        told = [one.text for one in top.all("p", "left-out")]
+        assert [one.partition(" left out here")[0] for one in told] == [
+            "2,949 messages before these",
+            "801 more messages after these",
+        ]
+        assert all("GET /api/sessions/" in one for one in told)
+
+    def test_long_texts_are_cut_and_of_many_only_the_beginning_is_drawn(self) -> None:
+        text = "word " * 100_000
+        rows = [self.row(at, "added", text=text) for at in range(1, 101)]
+        html = to_html(comparison(self.told(*rows, change="added")))
+        assert len(html) < 700_000
+        first, *_, last = (one.text for one in read_html(html).all("pre"))
+        assert first.endswith("… 480 k more characters")
+        assert last.endswith("… 499 k more characters")
 
     def test_everything_is_the_same(self) -> None:
         rows = [self.row(at, "same") for at in range(1, 4)]

@@ -67,7 +67,9 @@ class WatchingTests(SynchronousTestCase):
         #: What there is to see.
         self.values = {"a": 1, "b": 1}
         self.draws: list[str] = []
-        self.watching = Watching(self.see, self.clock)
+        #: Those that are another one for each view.
+        self.of_view = {"a", "b"}
+        self.watching = Watching(self.see, self.clock, "this-one")
 
     async def see(self, view: View) -> list[Section]:
         self.looks.append(view)
@@ -80,7 +82,7 @@ class WatchingTests(SynchronousTestCase):
                 raise ZeroDivisionError(name)
             return tags.p(f"{name}{value}")
 
-        return Section(name, value, draw)
+        return Section(name, value, draw, name in self.of_view)
 
     def look(
         self,
@@ -143,6 +145,22 @@ class WatchingTests(SynchronousTestCase):
         for browser in browsers:
             self.assertIn("<p>a2</p>", browser.sections())
         self.assertIn("<p>a2</p>", other.sections())
+
+    def test_what_is_the_same_for_all_is_drawn_once_for_all(self) -> None:
+        self.of_view = {"b"}
+        browsers = [self.look(View(minutes, offset))[0] for minutes in (2, 5) for offset in (0, 25)]
+        self.advance(LOOK_SECONDS)
+        self.assertEqual((self.draws.count("a"), self.draws.count("b")), (1, 4))
+        self.values["a"] = 2
+        self.advance(LOOK_SECONDS)
+        self.assertEqual(self.draws.count("a"), 2)
+        for browser in browsers:
+            self.assertEqual(browser.sections(), ["<p>a1</p>", "<p>b1</p>", "<p>a2</p>"])
+
+    def test_it_says_first_which_process_it_is(self) -> None:
+        browser, _ = self.look()
+        told = b"retry: 2000\n\nevent: instance\ndata: this-one\n\n"
+        self.assertTrue(browser.written.startswith(told))
 
     def test_one_that_comes_later_gets_everything_with_the_next_look(self) -> None:
         self.look()
@@ -229,7 +247,7 @@ class WatchingTests(SynchronousTestCase):
             slow.append(Deferred())
             return slow[-1]
 
-        self.watching = Watching(see, self.clock)
+        self.watching = Watching(see, self.clock, "this-one")
         _, first = self.look()
         self.advance(5)
         self.assertEqual(len(slow), 1)

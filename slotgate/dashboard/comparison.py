@@ -7,17 +7,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attrs import define
 from twisted.web.template import Tag
 
-from slotgate.dashboard.markup import Content, badge, nothing, sentence, shown, tag
+from slotgate.dashboard.markup import Content, badge, middle_cut, nothing, sentence, shown, tag
 from slotgate.dashboard.numbers import count, percent, plural
 from slotgate.dashboard.plots import legend, split_bar
 from slotgate.dashboard.requests import VERDICTS
 
 _Json = Mapping[str, Any]
 
-#: So much of a message that is the same is shown before what differs, and of any at all.
-_BEFORE, _LONGEST = 400, 20_000
+#: So many characters of a message that are the same are shown before what differs, and of any
+#: text at all.
+_BEFORE, LONGEST = 400, 20_000
+#: So many messages are drawn, from just before the first difference on, and so many before those.
+MOST, EARLIER = 100, 50
+#: All texts together: of more messages only the beginning of each is drawn.
+_ALL, _BEGINNING = 400_000, 1_000
 
 #: What the first that is not the same is called.
 _FIRST = {
@@ -27,6 +33,19 @@ _FIRST = {
     "same": "the first to be read again",
 }
 _STATUS = {"same": "dull", "changed": "warn", "added": "busy", "deleted": "bad"}
+
+
+@define
+class _Room:
+    """How much text may still be drawn: a browser and the reactor wait for all of it."""
+
+    _left: int = _ALL
+
+    def take(self, characters: int) -> int:
+        """How many of a text's characters are drawn."""
+        most = min(characters, LONGEST if self._left > LONGEST else _BEGINNING)
+        self._left -= max(most, 0)
+        return most
 
 
 def comparison(prompt: _Json | None) -> Tag:
@@ -39,7 +58,8 @@ def comparison(prompt: _Json | None) -> Tag:
     if prompt is None:
         why = nothing(
             "No prompt of this session is remembered: it had no request since slotgate started,"
-            " or so many others had one since then ([prompt_history])."
+            " its prompts are not compared (those of more than 8 million characters are not), or so"
+            " many other sessions had a request since then ([prompt_history])."
         )
         return tag("section", heading, why, class_="card", id="prompts")
     rows: Sequence[_Json] = prompt["messages"]
@@ -72,7 +92,8 @@ def _verdict(prompt: _Json) -> Content:
     if not prompt.get("cache"):
         return ""
     words = sentence(prompt["verdict"]) if prompt.get("verdict") else ""
-    kind = VERDICTS.get(prompt["cache"], "dull")
+    # the first prompt of a session has nothing that it could find
+    kind = "dull" if prompt["change"] is None else VERDICTS.get(prompt["cache"], "dull")
     return tag("p", badge(shown(prompt["cache"]), kind), " ", words)
 
 
@@ -99,16 +120,12 @@ def _side_by_side(rows: Sequence[_Json], *, compared: bool) -> Content:
     # the last message that is the same shows where one is
     shown_from = max(first - 1, 0) if compared else 0
     parts: list[Content] = []
+    room = _Room()
+    # what matters most gets its texts first
+    later = rows[shown_from : shown_from + MOST]
+    drawn = _rows(later, first - shown_from if compared else None, room)
     if shown_from:
-        number = plural(shown_from, "earlier message")
-        parts.append(
-            tag(
-                "details",
-                tag("summary", f"{number} that {'is' if shown_from == 1 else 'are'} the same"),
-                _rows(rows[:shown_from], None),
-                class_="folded",
-            )
-        )
+        parts.append(_folded(rows[:shown_from], room))
     columns = tag(
         "div",
         tag("div", "The prompt before"),
@@ -116,18 +133,38 @@ def _side_by_side(rows: Sequence[_Json], *, compared: bool) -> Content:
         class_="pair pair-head",
         aria_hidden="true",
     )
-    mark = first - shown_from if compared else None
     parts.append(columns if compared else "")
-    parts.append(_rows(rows[shown_from:], mark))
+    parts.append(drawn)
+    left = len(rows) - shown_from - len(later)
+    if left:
+        parts.append(_left_out(f"{plural(left, 'more message')} after these"))
     return tag("div", *parts, class_="side-by-side")
 
 
-def _rows(rows: Sequence[_Json], first: int | None) -> Tag:
-    items = [_row(row, at == first) for at, row in enumerate(rows)]
+def _folded(rows: Sequence[_Json], room: _Room) -> Tag:
+    """What is the same before the first difference: the last of it."""
+    number, verb = plural(len(rows), "earlier message"), "is" if len(rows) == 1 else "are"
+    left = len(rows) - EARLIER
+    return tag(
+        "details",
+        tag("summary", f"{number} that {verb} the same"),
+        _left_out(f"{plural(left, 'message')} before these") if left > 0 else "",
+        _rows(rows[-EARLIER:], None, room),
+        class_="folded",
+    )
+
+
+def _left_out(what: str) -> Tag:
+    told = f"{what} left out here; GET /api/sessions/…/prompt has all of them."
+    return tag("p", told, class_="dim left-out")
+
+
+def _rows(rows: Sequence[_Json], first: int | None, room: _Room) -> Tag:
+    items = [_row(row, at == first, room) for at, row in enumerate(rows)]
     return tag("ol", *items, class_="pairs")
 
 
-def _row(row: _Json, first: bool) -> Tag:
+def _row(row: _Json, first: bool, room: _Room) -> Tag:
     status = row["status"]
     head = [
         tag("span", _name(row), class_="which"),
@@ -139,7 +176,7 @@ def _row(row: _Json, first: bool) -> Tag:
     return tag(
         "li",
         tag("div", *head, class_="pair-title"),
-        _texts(row),
+        _texts(row, room),
         class_=f"message is-{status}{' again' if row['read_again'] or status == 'added' else ''}",
         id="difference" if first else None,
     )
@@ -147,7 +184,7 @@ def _row(row: _Json, first: bool) -> Tag:
 
 def _name(row: _Json) -> str:
     number, old = row["number"], row["old_number"]
-    role = shown(row["role"])
+    role = middle_cut(shown(row["role"]))
     if 0 in (number, old):
         return role
     if number is None:
@@ -163,38 +200,40 @@ def _agreeing(row: _Json) -> str:
     return characters
 
 
-def _texts(row: _Json) -> Content:
+def _texts(row: _Json, room: _Room) -> Content:
     old, new = row.get("old_text"), row.get("text")
     if old is None and new is None:
         return ""
     if row["status"] == "same":
-        return tag("div", _text(new or "", _LONGEST), class_="pair whole")
+        return tag("div", _text(new or "", room), class_="pair whole")
     at = row["same_characters"]
-    was: Content = "" if old is None else _split(old, at)
-    now: Content = "" if new is None else _split(new, at)
+    was: Content = "" if old is None else _split(old, at, room)
+    now: Content = "" if new is None else _split(new, at, room)
     before = tag("div", was, class_="old", aria_label="before")
     return tag("div", before, tag("div", now, class_="new", aria_label="now"), class_="pair")
 
 
-def _split(text: str, at: int) -> Content:
+def _split(text: str, at: int, room: _Room) -> Content:
     """
     A text from just before the place where it differs.
 
     :param at: so many characters are the same.
     """
     kept = text[max(at - _BEFORE, 0) : at]
+    most = room.take(len(text) - at)
     return tag(
         "pre",
         tag("span", f"… {count(at - len(kept))} characters …\n", class_="dim")
         if len(kept) < at
         else "",
         visible(kept),
-        tag("mark", visible(text[at : at + _LONGEST])) if at < len(text) else "",
-        tag("span", _rest(len(text) - at - _LONGEST), class_="dim"),
+        tag("mark", visible(text[at : at + most])) if at < len(text) else "",
+        tag("span", _rest(len(text) - at - most), class_="dim"),
     )
 
 
-def _text(text: str, most: int) -> Tag:
+def _text(text: str, room: _Room) -> Tag:
+    most = room.take(len(text))
     return tag("pre", visible(text[:most]), tag("span", _rest(len(text) - most), class_="dim"))
 
 

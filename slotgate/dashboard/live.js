@@ -51,7 +51,16 @@
       if (found && alike(found, wanted)) {
         known.delete(key);
         if (found === at) at = at.nextSibling;
-        else old.insertBefore(found, at);
+        else if (found.contains(document.activeElement)) {
+          // what is moved loses the focus, so the others are
+          const after = found.nextSibling;
+          while (at !== found) {
+            const next = at.nextSibling;
+            old.insertBefore(at, after);
+            at = next;
+          }
+          at = found.nextSibling;
+        } else old.insertBefore(found, at);
         patch(found, wanted);
       } else {
         old.insertBefore(wanted, at);
@@ -90,11 +99,29 @@
     age();
   }
 
+  // not more often than every few seconds, whatever the server says
+  function reload() {
+    close();
+    retry = setTimeout(() => location.reload(), Math.max(0, 3000 - performance.now()));
+  }
+
+  // the browser does not tell why a stream did not begin
+  async function again() {
+    if (document.hidden) return;
+    const answer = await fetch(state.dataset.events, { method: "HEAD" }).catch(() => null);
+    if (answer && answer.status === 401) reload();
+    else open();
+  }
+
   function open() {
     if (stream || document.hidden) return;
     clearTimeout(retry);
     stream = new EventSource(state.dataset.events);
     stream.addEventListener("open", () => tell("live", "on"));
+    stream.addEventListener("instance", (event) => {
+      // the forms of this page are of a process that is gone
+      if (event.data !== state.dataset.instance) reload();
+    });
     stream.addEventListener("time", (event) => {
       skew = Number(event.data) - Date.now() / 1000;
     });
@@ -104,12 +131,13 @@
       // after an answer that is no stream the browser would not try again
       if (stream.readyState === EventSource.CLOSED) {
         close();
-        retry = setTimeout(open, 3000);
+        retry = setTimeout(again, 2000);
       }
     });
   }
 
   function close() {
+    clearTimeout(retry);
     if (stream) stream.close();
     stream = null;
   }

@@ -11,9 +11,11 @@ from urllib.parse import quote, urlencode
 from twisted.web.template import Tag
 
 from slotgate.dashboard.markup import (
+    LONGEST_SLOT,
     Column,
     Content,
     badge,
+    name,
     nothing,
     section,
     session_link,
@@ -31,7 +33,7 @@ _Json = Mapping[str, Any]
 STATES = {
     "unknown": ("dull", "nobody can say what is in it"),
     "empty": ("dull", "nothing is in it"),
-    "dirty": ("warn", "it holds a session that is not saved as it is"),
+    "dirty": ("dull", "it holds a session that is not saved as it is"),
     "saved": ("good", "it holds a session that is saved"),
     "leased": ("busy", "a request uses it"),
     "draining": ("busy", "the client has gone, the server still works"),
@@ -46,6 +48,10 @@ _MODELS = {
     "unloaded": "dull",
     "unknown": "dull",
 }
+
+#: So many models are listed, whatever they do; of more only those that are not unloaded.
+_LISTED = 8
+_LONGEST_URL = 60
 
 
 def servers(found: Sequence[_Json]) -> Tag:
@@ -62,9 +68,9 @@ def _server(server: _Json) -> Tag:
         state = badge("one model", "good")
     waiting = server["waiting"]
     head = [
-        tag("h3", shown(server["name"])),
+        tag("h3", name(server["name"])),
         state,
-        tag("code", shown(server["url"])),
+        tag("code", name(server["url"], _LONGEST_URL)),
         badge(f"{count(waiting)} waiting", "busy") if waiting else "",
     ]
     problem = [{"text": server["problem"], "warn": True}] if server["problem"] else []
@@ -93,27 +99,35 @@ def _server(server: _Json) -> Tag:
 def _models(models: Sequence[_Json]) -> Content:
     if not models:
         return ""
-    # those with a process first
-    ordered = sorted(models, key=lambda one: (one["status"] == "unloaded", one["id"]))
-    items = []
-    for model in ordered:
-        speed = model["tokens_per_second"]
-        status = "failed" if model["failed"] else str(model["status"])
-        kind = "bad" if model["failed"] else _MODELS.get(model["status"], "dull")
-        items.append(
-            tag(
-                "li",
-                tag("span", shown(model["id"]), class_="model"),
-                " ",
-                badge(status, kind),
-                tag("span", f" reads {count(speed)} tokens/s", class_="dim") if speed else "",
-                data_key=shown(model["id"]),
-            )
-        )
-    if len(items) <= 8:
-        return tag("ul", *items, class_="models")
-    summary = tag("summary", plural(len(items), "model"))
-    return tag("details", summary, tag("ul", *items, class_="models"), data_key="models")
+    ordered = sorted(models, key=lambda one: str(one["id"]))
+    idle = [one for one in ordered if one["status"] == "unloaded" and not one["failed"]]
+    # those with a process first, and those that somebody should look at
+    others = [one for one in ordered if one not in idle]
+    if len(ordered) <= _LISTED:
+        return _listed([*others, *idle])
+    folded: Content = ""
+    if idle:
+        summary = tag("summary", plural(len(idle), "unloaded model"))
+        folded = tag("details", summary, _listed(idle), data_key="unloaded")
+    return [_listed(others) if others else "", folded]
+
+
+def _listed(models: Sequence[_Json]) -> Tag:
+    return tag("ul", *[_model(model) for model in models], class_="models")
+
+
+def _model(model: _Json) -> Tag:
+    speed = model["tokens_per_second"]
+    status = "failed" if model["failed"] else str(model["status"])
+    kind = "bad" if model["failed"] else _MODELS.get(model["status"], "dull")
+    return tag(
+        "li",
+        name(model["id"], class_="model"),
+        " ",
+        badge(status, kind),
+        tag("span", f" reads {count(speed)} tokens/s", class_="dim") if speed else "",
+        data_key=shown(model["id"]),
+    )
 
 
 def slots(found: Sequence[_Json], now: float, *, clients: bool) -> Tag:
@@ -155,8 +169,8 @@ def _slot(slot: _Json, now: float, *, clients: bool) -> list[Content]:
     key = key_in(slot)
     session: Content = tag("span", "none known", class_="dim")
     if key is not None:
-        whose = f" of {shown(key.client)}" if clients and key.client is not None else ""
-        session = [session_link(key), tag("span", f"{whose} on {shown(key.route)}", class_="dim")]
+        whose = [" of ", name(key.client)] if clients and key.client is not None else []
+        session = [session_link(key), tag("span", *whose, " on ", name(key.route), class_="dim")]
     where = urlencode(
         {"server": slot["server"], "model": slot["model"], "slot": slot["slot"]},
         errors="surrogatepass",
@@ -166,7 +180,7 @@ def _slot(slot: _Json, now: float, *, clients: bool) -> list[Content]:
     buttons = tag("div", clear, class_="buttons")
     waiting = [" ", badge(f"{count(slot['waiting'])} waiting", "busy")] if slot["waiting"] else []
     return [
-        tag("span", slot_name(slot), class_="slot"),
+        name(slot_name(slot), LONGEST_SLOT, "slot"),
         [badge(_WORDS.get(state, state), kind, meaning), *waiting],
         session,
         count(slot["tokens"]),

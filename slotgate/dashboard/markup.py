@@ -14,14 +14,17 @@ from twisted.web.template import Tag, flattenString, tags
 
 from slotgate.dashboard.keys import query_of
 from slotgate.dashboard.numbers import ago, clock
-from slotgate.plain import cut, printable
+from slotgate.plain import printable
 from slotgate.sessions import SessionKey
 from slotgate.web._session_json import time_text
 
 #: Whatever the template takes.
 Content = Any
 
-_LONGEST_ID = 40
+#: So much of a name is shown.
+LONGEST_NAME = 40
+#: The same of a slot's, which has two in it.
+LONGEST_SLOT = 60
 
 
 def to_html(content: Content) -> str:
@@ -78,15 +81,31 @@ def badge(text: str, kind: str, title: str | None = None) -> Tag:
     return tag("span", text, class_=f"badge {kind}", title=title)
 
 
+def middle_cut(text: str, most: int = LONGEST_NAME) -> str:
+    """A text without its middle where it is long: names that differ mostly do at their ends."""
+    if len(text) <= most:
+        return text
+    end = (most - 1) // 2
+    return f"{text[: most - 1 - end]}…{text[-end:]}"
+
+
+def name(text: object, most: int = LONGEST_NAME, class_: str = "") -> Tag:
+    """What somebody else has named: cut where it is long, and then whole for the pointer."""
+    whole = shown(text)
+    told = middle_cut(whole, most)
+    title = whole if told != whole else None
+    return tag("span", told, title=title, class_=f"name {class_}".rstrip())
+
+
 def session_link(key: SessionKey) -> Tag:
-    """A session by its id, cut where it is long."""
-    name = shown(key.id)
-    whole = f"{name} of {shown(key.client)}" if key.client is not None else name
+    """A session by its id, cut where it is long; it leads to where its prompts differ."""
+    whole = shown(key.id)
+    of = f" of {shown(key.client)}" if key.client is not None else ""
     return tag(
         "a",
-        cut(name, _LONGEST_ID),
-        href=f"session?{query_of(key)}",
-        title=f"{whole}, route {shown(key.route)}",
+        middle_cut(whole),
+        href=f"session?{query_of(key)}#difference",
+        title=f"{whole}{of}, route {shown(key.route)}",
         class_="session",
     )
 

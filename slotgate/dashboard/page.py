@@ -31,6 +31,8 @@ class Frame:
     live_since: float | None = None
     #: Which part of it is looked at.
     live_query: str = ""
+    #: Which process made it.
+    live_instance: str = ""
 
     def html(self) -> bytes:
         """The whole page."""
@@ -90,6 +92,7 @@ def _live(frame: Frame) -> tuple[Content, Content]:
         class_="live",
         data_now=f"{frame.live_since:.3f}",
         data_events=f"events{frame.live_query}",
+        data_instance=frame.live_instance,
     )
     return state, tag("script", src="live.js", defer="defer")
 

@@ -4,6 +4,7 @@ The addresses below ``/slotgate/`` that people look at.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from slotgate.dashboard.view import PAGE, View
 from slotgate.dashboard.watching import Watching
 from slotgate.dashboard.work import Work
 from slotgate.slots.address import Address
+from slotgate.snapshots.database import IndexAway
 from slotgate.web.admins import Admins
 from slotgate.web.pages import allow, page_answer
 from slotgate.web.rejected import Rejected
@@ -55,12 +57,14 @@ class Dashboard:
     _forms: Forms = field(init=False)
     _entrance: Entrance = field(init=False)
     _notices: Notices = field(factory=Notices, init=False)
+    #: Tells this process from the one before it.
+    _instance: str = field(factory=lambda: secrets.token_urlsafe(8), init=False)
     watching: Watching = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._forms = Forms(self._admins.logins)
         self._entrance = Entrance(self._admins, self._forms, self._clock)
-        self.watching = Watching(self._sections, self._clock)
+        self.watching = Watching(self._sections, self._clock, self._instance)
 
     @property
     def pages(self) -> Mapping[str, _Page]:
@@ -107,17 +111,22 @@ class Dashboard:
             notice=notice,
             live_since=self._clock.seconds(),
             live_query=view.query,
+            live_instance=self._instance,
         )
 
-    async def _events(self, request: IRequest, path: str) -> None:
-        allow(request, "GET")
+    async def _events(self, request: IRequest, path: str) -> bytes | None:
+        allow(request, "GET", "HEAD")
         self._admins.check(request)
+        if request.method == b"HEAD":
+            # whether it may look at all: a script is not told why a stream did not begin
+            return b""
         answer = cast(Request, request)
         answer.setHeader(b"Content-Type", b"text/event-stream")
         # a proxy on the way must not wait for the end
         answer.setHeader(b"X-Accel-Buffering", b"no")
         view = View.of(_fields(request))
         await self.watching.stream(request, view, lambda: self._admins.may(request))
+        return None
 
     async def _session(self, request: IRequest, path: str) -> bytes | None:
         allow(request, "GET", "HEAD")
@@ -206,7 +215,10 @@ def _guarded(page: _Page) -> _Page:
     async def answer(request: IRequest, path: str) -> bytes | None:
         guard(request)
         try:
-            return await page(request, path)
+            try:
+                return await page(request, path)
+            except IndexAway as error:
+                raise Rejected(503, f"{error}; try again", {"Retry-After": "2"}) from error
         except Rejected as error:
             if not wants_html(request):
                 raise

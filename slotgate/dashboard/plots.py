@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 from twisted.web.template import Tag
 
-from slotgate.dashboard.markup import Content, tag
+from slotgate.dashboard.markup import LONGEST_SLOT, Content, name, tag
 
 #: The kinds of spans, and what each is called. The first three are steps of a switch.
 KINDS = {
@@ -94,7 +94,7 @@ def swatch(kind: str) -> Tag:
 
 def legend(kinds: Iterable[tuple[str, str]]) -> Tag:
     """What the colours mean."""
-    items = [tag("li", swatch(kind), name) for kind, name in kinds]
+    items = [tag("li", swatch(kind), what) for kind, what in kinds]
     return tag("ul", *items, class_="legend")
 
 
@@ -107,8 +107,12 @@ def timeline(lanes: Sequence[Lane], begin: float, end: float, ticks: int) -> Tag
     :param ticks: into so many parts it is divided.
     """
     rows = [
-        tag("div", tag("div", lane.name, class_="lane-name"), _lane(lane, begin, end, ticks))(
-            class_="lane", **{"data-key": lane.name}
+        tag(
+            "div",
+            tag("div", name(lane.name, LONGEST_SLOT), class_="lane-name"),
+            _lane(lane, begin, end, ticks),
+            class_="lane",
+            data_key=lane.name,
         )
         for lane in lanes
     ]
@@ -119,12 +123,18 @@ def timeline(lanes: Sequence[Lane], begin: float, end: float, ticks: int) -> Tag
             "now" if at == ticks else _before(seconds * (ticks - at) / ticks),
             x=_percent(at / ticks),
             y="13",
-            class_="last" if at == ticks else "first" if at == 0 else None,
+            class_=_kind_of_label(at, ticks),
         )
         for at in range(ticks + 1)
     ]
     axis = tag("svg", *labels, width="100%", height="18", class_="axis", aria_hidden="true")
     return tag("div", *rows, tag("div", axis, class_="axis-row"), class_="timeline")
+
+
+def _kind_of_label(at: int, ticks: int) -> str | None:
+    kinds = {0: "first", ticks // 2: None, ticks: "last"}
+    # where it is narrow there is no room for these
+    return kinds.get(at, "between")
 
 
 def _before(seconds: float) -> str:

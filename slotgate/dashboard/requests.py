@@ -14,6 +14,7 @@ from slotgate.dashboard.markup import (
     Column,
     Content,
     badge,
+    name,
     nothing,
     section,
     sentence,
@@ -25,6 +26,7 @@ from slotgate.dashboard.markup import (
 )
 from slotgate.dashboard.numbers import NONE, clock, count, duration
 from slotgate.dashboard.plots import Bar, legend, split_bar, token_bars
+from slotgate.slots.reasons import Reason
 
 _Json = Mapping[str, Any]
 
@@ -93,13 +95,16 @@ def _title(one: _Json) -> str:
 
 def _row(one: _Json, now: float) -> list[Content]:
     key = key_in(one)
-    whose = f"of {shown(key.client)}" if key is not None and key.client is not None else ""
     session = session_link(key) if key else tag("span", "no session", class_="dim")
-    model = shown(one["model"] or one["route"])
-    of = [whose, "" if model == "*" else model, shown(one["surface"])]
+    of: list[Content] = []
+    if key is not None and key.client is not None:
+        of += ["of ", name(key.client), " · "]
+    model = one["model"] or one["route"]
+    if model not in ("", "*"):
+        of += [name(model), " · "]
     return [
         time(one["time"], now),
-        [session, tag("div", " · ".join(filter(None, of)), class_="more")],
+        [session, tag("div", *of, shown(one["surface"]), class_="more")],
         verdict(one),
         _tokens(one),
         _seconds(one),
@@ -109,7 +114,10 @@ def _row(one: _Json, now: float) -> list[Content]:
 def verdict(one: _Json) -> Content:
     """A request's verdict, and the sentences behind it."""
     words = f"{one['cache']} ({one['reason']})" if one["reason"] else one["cache"]
-    told: list[Content] = [badge(shown(words), VERDICTS.get(one["cache"], "dull"))]
+    # the first request of a session has nothing that it could find
+    expected = one["reason"] == Reason.NEW_SESSION.value
+    kind = "dull" if expected else VERDICTS.get(one["cache"], "dull")
+    told: list[Content] = [badge(shown(words), kind)]
     if one["finding"]:
         told += [" ", badge(shown(one["finding"]), "warn")]
     if one["end"] not in ("complete", ""):
@@ -143,8 +151,8 @@ def _seconds(one: _Json) -> Content:
         ("first byte", one["first_byte"]),
     ]
     told = [
-        tag("span", f"{name} {duration(value)}")
-        for name, value in parts
+        tag("span", f"{what} {duration(value)}")
+        for what, value in parts
         if value is not None and value >= _NOTICED
     ]
     whole = duration(one["seconds"]) if one["seconds"] is not None else NONE

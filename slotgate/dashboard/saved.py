@@ -15,6 +15,7 @@ from slotgate.dashboard.markup import (
     Column,
     Content,
     badge,
+    name,
     nothing,
     section,
     session_link,
@@ -62,7 +63,8 @@ def sessions(listing: _Json | None, now: float, view: View) -> Tag:
         Column("Actions", silent=True),
     ]
     listed = [(query_of(key_of_row(row)), _row(row, now, largest, clients)) for row in rows]
-    pages = _pages(listing["total"], view)
+    # where there are not so many it is the last page
+    pages = _pages(listing["total"], view.at(listing["offset"]))
     return section("sessions", "Sessions", table("Sessions", columns, listed), pages, aside=total)
 
 
@@ -78,8 +80,8 @@ def state(row: _Json) -> Tag:
     if row["saved"]:
         return badge("in a slot, saved", "good")
     if row["bytes"]:
-        return badge("in a slot, changed", "warn", "its snapshot is older than the slot")
-    return badge("in a slot, never saved", "warn", "there is no snapshot of it")
+        return badge("in a slot, changed", "dull", "its snapshot is older than the slot")
+    return badge("in a slot, never saved", "dull", "there is no snapshot of it")
 
 
 def _row(row: _Json, now: float, largest: int, clients: bool) -> list[Content]:
@@ -90,11 +92,11 @@ def _row(row: _Json, now: float, largest: int, clients: bool) -> list[Content]:
         label = f"{part * 100:.0f} % of the largest"
         bar = split_bar([("used", part), ("behind", 1 - part)], label)
     text = size(row["bytes"]) if row["bytes"] else NONE
-    whose = [shown(key.client) if key.client is not None else NONE]
+    whose = [name(key.client) if key.client is not None else NONE]
     return [
         session_link(key),
         *(whose if clients else []),
-        shown(key.route),
+        name(key.route),
         state(row),
         count(row["tokens"]),
         tag("div", text, bar, class_="with-bar"),

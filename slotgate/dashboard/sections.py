@@ -29,6 +29,8 @@ class Section:
     #: ago things were.
     about: object = field(repr=False)
     draw: Callable[[], Tag] = field(repr=False)
+    #: It is another one for those who look at something else.
+    of_view: bool = False
 
 
 def sections(status: _Json, listing: _Json | None, view: View) -> list[Section]:
@@ -51,10 +53,10 @@ def sections(status: _Json, listing: _Json | None, view: View) -> list[Section]:
     short = {name: used[name] for name in ("bytes", "limit_bytes", "free_bytes")}
     return [
         Section("totals", (numbers, short), lambda: totals(numbers, used)),
-        Section("switches", moving, lambda: switches(spans, found, window, view)),
+        Section("switches", moving, lambda: switches(spans, found, window, view), True),
         Section("slots", found, lambda: slots(found, now, clients=clients)),
         Section("servers", status["servers"], lambda: servers(status["servers"])),
         Section("requests", latest, lambda: requests(latest, now)),
-        Section("sessions", listing, lambda: sessions(listing, now, view)),
+        Section("sessions", listing, lambda: sessions(listing, now, view), True),
         Section("disk", used, lambda: disk(used)),
     ]

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.web.template import Tag
 
 from slotgate.dashboard.machines import key_in
-from slotgate.dashboard.markup import Column, Content, badge, shown, table, tag, time
+from slotgate.dashboard.markup import Column, Content, badge, name, shown, table, tag, time
 from slotgate.dashboard.numbers import count, duration, plural, size
 from slotgate.dashboard.requests import row_key, verdict
 from slotgate.dashboard.saved import buttons, seconds, state
@@ -34,9 +34,9 @@ def about_session(key: SessionKey, row: _Json | None, now: float) -> Tag:
 
     :param row: how the session API lists it; ``None``: nothing of it is kept.
     """
-    facts: list[tuple[str, Content]] = [("Route", shown(key.route))]
+    facts: list[tuple[str, Content]] = [("Route", name(key.route))]
     if key.client is not None:
-        facts.append(("Client", shown(key.client)))
+        facts.append(("Client", name(key.client)))
     if row is None:
         facts.append(("Cache", badge("not kept", "dull", "neither in a slot nor on disk")))
     else:
@@ -47,7 +47,7 @@ def about_session(key: SessionKey, row: _Json | None, now: float) -> Tag:
             ("Used", time(seconds(row["last_used"]), now)),
             ("Found by", shown(row["source"] or "not known any more")),
         ]
-    pairs = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
+    pairs = [tag("div", tag("dt", what), tag("dd", value)) for what, value in facts]
     return tag(
         "section",
         tag("p", tag("a", "← Dashboard", href="./"), class_="back"),

@@ -9,11 +9,22 @@ from typing import Any
 
 from twisted.web.template import Tag
 
-from slotgate.dashboard.markup import Column, Content, badge, nothing, section, shown, table, tag
+from slotgate.dashboard.markup import (
+    Column,
+    Content,
+    badge,
+    name,
+    nothing,
+    section,
+    table,
+    tag,
+)
 from slotgate.dashboard.numbers import count, duration, percent, plural, size
 from slotgate.dashboard.plots import split_bar
 
 _Json = Mapping[str, Any]
+
+_LONGEST_FOLDER = 80
 
 
 def totals(numbers: _Json, disk: _Json) -> Tag:
@@ -69,10 +80,10 @@ def _failures(errors: int) -> Tag:
     return tag("p", badge("look", "bad"), " ", text, class_="finding warn")
 
 
-def _tile(name: str, value: str, more: str, plot: Content = "") -> Tag:
+def _tile(what: str, value: str, more: str, plot: Content = "") -> Tag:
     return tag(
         "div",
-        tag("dt", name),
+        tag("dt", what),
         tag("dd", value, class_="value"),
         tag("dd", plot, class_="plot") if plot else "",
         tag("dd", more, class_="more"),
@@ -115,8 +126,8 @@ def disk(disk: _Json) -> Tag:
         (
             f"{route['server']} {route['route']}",
             [
-                shown(route["route"]),
-                shown(route["server"]),
+                name(route["route"]),
+                name(route["server"]),
                 _of(count(route["files"]), route["max_files"], count),
                 _used(route),
             ],
@@ -152,9 +163,9 @@ def _folder(server: _Json) -> Tag:
     if folder is None:
         told: Content = "slot_save_path is not set: nothing is known of its disk"
     else:
-        told = [tag("code", shown(folder)), f": {size(free)} free"]
+        told = [tag("code", name(folder, _LONGEST_FOLDER)), f": {size(free)} free"]
         if server["min_free_bytes"]:
             told.append(f", {size(server['min_free_bytes'])} kept free")
     low = free is not None and free < server["min_free_bytes"]
     warning = [" ", badge("full", "bad")] if low else []
-    return tag("li", tag("strong", shown(server["server"])), " ", told, *warning)
+    return tag("li", tag("strong", name(server["server"])), " ", told, *warning)

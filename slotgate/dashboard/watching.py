@@ -52,6 +52,8 @@ class Watcher:
     allowed: Callable[[], bool]
     _request: Request
     _clock: IReactorTime
+    #: Which process it is.
+    _instance: str
     ended: Deferred[None] = field(factory=Deferred, init=False)
     #: Which version of each section it has.
     _has: dict[str, int] = field(factory=dict, init=False)
@@ -60,9 +62,9 @@ class Watcher:
     _stalled: float | None = field(default=None, init=False)
 
     def begin(self) -> None:
-        """Write the head."""
+        """Write the head: a page of another process has forms that nobody takes any more."""
         self._request.registerProducer(self, True)
-        self._write(b"retry: 2000\n\n")
+        self._write(f"retry: 2000\n\nevent: instance\ndata: {self._instance}\n\n".encode())
 
     def send(self, now: float, drawn: Iterable[tuple[str, int, bytes]]) -> None:
         """
@@ -135,9 +137,10 @@ class Watching:
 
     _see: See
     _clock: IReactorTime
+    _instance: str
     _watchers: list[Watcher] = field(factory=list, init=False)
     _looking: LoopingCall | None = field(default=None, init=False)
-    _drawn: dict[tuple[View, str], _Drawn] = field(factory=dict, init=False)
+    _drawn: dict[tuple[View | None, str], _Drawn] = field(factory=dict, init=False)
     _versions: int = field(default=0, init=False)
     _stopped: bool = field(default=False, init=False)
     _failed: bool = field(default=False, init=False)
@@ -157,7 +160,7 @@ class Watching:
             raise Rejected(503, "slotgate stops", {"Retry-After": "5"})
         if len(self._watchers) >= MOST_WATCHERS:
             raise Rejected(503, f"{MOST_WATCHERS} browsers look already", {"Retry-After": "10"})
-        watcher = Watcher(view, allowed, cast(Request, request), self._clock)
+        watcher = Watcher(view, allowed, cast(Request, request), self._clock, self._instance)
         watcher.begin()
         self._watchers.append(watcher)
         try:
@@ -210,7 +213,7 @@ class Watching:
                 if watcher.view == view and not watcher.ended.called:
                     self._tell(watcher, now, drawn)
         seen = {watcher.view for watcher in self._watchers}
-        for key in [key for key in self._drawn if key[0] not in seen]:
+        for key in [key for key in self._drawn if key[0] is not None and key[0] not in seen]:
             del self._drawn[key]
 
     def _tell(self, watcher: Watcher, now: float, drawn: list[tuple[str, int, bytes]]) -> None:
@@ -226,7 +229,7 @@ class Watching:
     async def _draw(self, view: View, found: Iterable[Section]) -> list[tuple[str, int, bytes]]:
         drawn = []
         for section in found:
-            key = view, section.name
+            key = view if section.of_view else None, section.name
             last = self._drawn.get(key)
             if last is None or last.about != section.about:
                 self._versions += 1

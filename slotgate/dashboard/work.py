@@ -4,12 +4,10 @@ What is done to sessions and slots for an admin.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from attrs import frozen
-from twisted.internet.defer import TimeoutError as DeferredTimeout
 
 from slotgate.llama.errors import ControlError
 from slotgate.sessions import SessionKey
@@ -27,9 +25,6 @@ from slotgate.web.sessions import Sessions
 _Json = Mapping[str, Any]
 _T = TypeVar("_T")
 
-#: The index does not answer: what the first to notice gets, and all after that for a while.
-AWAY = (IndexAway, sqlite3.OperationalError, DeferredTimeout)
-
 _ADMIN = Viewer(client=None, names_clients=True)
 
 
@@ -42,20 +37,30 @@ class Work:
     _pool: SlotPool
 
     async def listing(self, offset: int, limit: int) -> _Json | None:
-        """A page of all sessions; ``None``: the index does not answer."""
+        """
+        A page of all sessions, the last one where there are not that many; ``None``: the index
+        does not answer.
+        """
         try:
-            call = Call(Action.LIST, limit=limit, offset=offset)
-            return await self._sessions.carry_out(call, _ADMIN)
-        except AWAY:
+            found = await self._page(offset, limit)
+            if offset and offset >= found["total"]:
+                found = await self._page(max(found["total"] - 1, 0) // limit * limit, limit)
+        except IndexAway:
             return None
+        return found
+
+    async def _page(self, offset: int, limit: int) -> _Json:
+        return await self._sessions.carry_out(Call(Action.LIST, limit=limit, offset=offset), _ADMIN)
 
     async def session(self, key: SessionKey) -> _Json | None:
         """A session as the session API lists it; ``None``: nothing of it is kept."""
+        if not _can_be_kept(key):
+            return None
         viewer = Viewer(client=key.client, names_clients=True)
         call = Call(Action.LIST, id=key.id, route=key.route)
         try:
             here, saved = await self._finding.named(call, viewer)
-        except (Rejected, *AWAY):
+        except (Rejected, IndexAway):
             return None
         if key not in here and key not in saved:
             return None
@@ -69,7 +74,7 @@ class Work:
         """
         try:
             told = await self._of(Action.PROMPT, key)
-        except (Rejected, *AWAY):
+        except (Rejected, IndexAway):
             return None
         return next((one for one in told["prompts"] if one.get("client") == key.client), None)
 
@@ -78,6 +83,7 @@ class Work:
         Save a session that is in a slot.
 
         :raises Rejected: it is not, or could not be saved.
+        :raises IndexAway: the index does not answer.
         """
         await self._of(Action.SAVE, key)
 
@@ -86,10 +92,13 @@ class Work:
         Delete a session's snapshot, and forget what is in a slot of it.
 
         :raises Rejected: there is no such session.
+        :raises IndexAway: the index does not answer.
         """
         await self._of(Action.DELETE, key)
 
     async def _of(self, action: Action, key: SessionKey) -> _Json:
+        if not _can_be_kept(key):
+            raise Rejected(404, f"no session {key.id!r}")
         # for the client whose it is: another one may have a session of the same name
         viewer = Viewer(client=key.client, names_clients=True)
         call = Call(action, id=key.id, route=key.route)
@@ -118,3 +127,12 @@ class Work:
         except ControlError as error:
             raise Rejected(502, f"{address}: {error}") from None
         return 0 if erased is None else erased.tokens
+
+
+def _can_be_kept(key: SessionKey) -> bool:
+    """Whether the index can be asked for it: it takes no half of a surrogate pair."""
+    try:
+        "".join((key.client or "", key.route, key.id)).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
