@@ -173,7 +173,7 @@ def build(
     seeing = Seeing(pool, backends, checks)
     statuses = Statuses(settings, pool, seeing, journal, reactor)
     health = HealthPages(admins, checks, lambda: pool.stopping)
-    dashboard = Dashboard(admins, statuses, Work(sessions, finding, pool), reactor)
+    dashboard = Dashboard(admins, statuses, Work(sessions, finding, pool, reactor), reactor)
     pages = {
         "/slotgate/status": StatusPage(admins, statuses).answer,
         **dashboard.pages,

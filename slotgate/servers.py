@@ -4,6 +4,7 @@ The configured servers: what is behind each address, and the slots that requests
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -59,7 +60,7 @@ def serve(
 
     def blocking(function: Callable[..., _T], *args: object) -> Deferred[_T]:
         done = deferToThreadPool(reactor, reactor.getThreadPool(), function, *args)
-        return done.addTimeout(DISK_SECONDS, reactor)
+        return done.addTimeout(DISK_SECONDS, reactor, _disk_hangs)
 
     def policy(route: str) -> Policy:
         found = route_for(settings.config, route)
@@ -78,6 +79,10 @@ def serve(
     }
     pool = SlotPool(lambda address: servers[address.server].slot(address))
     return pool, {name: one.backend(settings, pool, index) for name, one in servers.items()}
+
+
+def _disk_hangs(_: object, seconds: float) -> Any:
+    raise OSError(errno.ETIMEDOUT, f"the disk did not answer within {seconds:g} s")
 
 
 @define(eq=False)

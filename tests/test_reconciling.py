@@ -105,6 +105,36 @@ def test_a_folder_that_another_installation_uses_keeps_its_files(kept: Kept) -> 
     assert kept.files() == {theirs.name}
 
 
+def test_a_shared_folder_stays_shared_while_its_disk_is_away(kept: Kept) -> None:
+    theirs = kept.save("A")
+    second = Index(memory_database())
+    ours = Kept.__new__(Kept)
+    ours.path, ours.index, ours.server = kept.path, second, kept.server
+    ours.start()
+    mine = ours.save("B")
+    away = kept.path.with_name("away")
+    kept.path.rename(away)
+    kept.path.mkdir()
+    ours.start()
+    kept.path.rmdir()
+    away.rename(kept.path)
+    for _ in range(2):
+        ours.start()
+    assert kept.files() == {theirs.name, mine.name}
+
+
+def test_a_folder_of_somebody_elses_that_comes_later_is_shared(kept: Kept, tmp_path: Path) -> None:
+    kept.save("A")
+    other = tmp_path / "other"
+    other.mkdir()
+    theirs = other / file_name("*", "f" * 32, 1)
+    theirs.write_bytes(b"x")
+    moved = evolve(kept.server, slot_save_path=other)
+    for _ in range(3):
+        kept.start(moved)
+    assert theirs.exists()
+
+
 def test_another_path_for_once_costs_nothing(kept: Kept, tmp_path: Path) -> None:
     file = kept.save("A")
     other = tmp_path / "other"

@@ -4,7 +4,6 @@ Who comes in: the form that asks for a key, and what it leaves in a browser.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import cast
 
 from attrs import define, field
@@ -18,7 +17,7 @@ from slotgate.dashboard.answers import html_page, see_other, wants_html
 from slotgate.dashboard.forms import Forms
 from slotgate.dashboard.page import Frame
 from slotgate.web.admins import Admins
-from slotgate.web.logins import LOGIN_SECONDS, PATH
+from slotgate.web.logins import LOGIN_SECONDS
 from slotgate.web.pages import allow
 from slotgate.web.rejected import Rejected
 
@@ -40,8 +39,8 @@ class Entrance:
     _admins: Admins
     _forms: Forms
     _clock: IReactorTime
-    #: How many wait from each address.
-    _wrong: Counter[str] = field(factory=Counter, init=False)
+    #: When each address guessed, lately; a guesser that hangs up guesses no faster for that.
+    _wrong: dict[str, list[float]] = field(factory=dict, init=False)
 
     def admits(self, request: IRequest) -> bool:
         """
@@ -67,7 +66,7 @@ class Entrance:
             return self._form(request)
         fields = self._forms.read(request)
         address = str(getattr(request.getClientAddress(), "host", ""))
-        if self._wrong[address] >= MOST_WRONG:
+        if len(self._lately(address)) >= MOST_WRONG:
             raise Rejected(429, "too many wrong keys, try again in a while", {"Retry-After": "2"})
         try:
             token = self._admins.logins.begin(fields.get("key", "").strip())
@@ -87,13 +86,15 @@ class Entrance:
         return see_other(request, "./")
 
     async def _wait(self, address: str) -> None:
-        self._wrong[address] += 1
-        try:
-            await deferLater(self._clock, WRONG_SECONDS)
-        finally:
-            self._wrong[address] -= 1
-            if not self._wrong[address]:
-                del self._wrong[address]
+        self._wrong[address] = [*self._lately(address), self._clock.seconds()]
+        await deferLater(self._clock, WRONG_SECONDS)
+
+    def _lately(self, address: str) -> list[float]:
+        """When an address guessed within the last second; what is longer ago is forgotten."""
+        since = self._clock.seconds() - WRONG_SECONDS
+        kept = {one: [at for at in times if at > since] for one, times in self._wrong.items()}
+        self._wrong = {one: times for one, times in kept.items() if times}
+        return self._wrong.get(address, [])
 
     def _form(self, request: IRequest, mistake: str = "") -> bytes:
         content = asked.login(self._forms.token(request), mistake)
@@ -102,11 +103,11 @@ class Entrance:
 
 def _set_cookie(request: IRequest, name: str, value: str, seconds: float) -> None:
     answer = cast(Request, request)
+    # no path: a browser takes the folder of this page, whatever a proxy calls it
     forwarded = request.requestHeaders.getRawHeaders(b"x-forwarded-proto", [b""])
     answer.addCookie(
         name,
         value,
-        path=PATH,
         max_age=f"{seconds:.0f}",
         httpOnly=True,
         sameSite="strict",

@@ -199,6 +199,9 @@ class Watching:
     async def _tell_all(self) -> None:
         """What is raised would end the looking for good."""
         for view in {watcher.view for watcher in self._watchers}:
+            if not any(watcher.view == view for watcher in self._watchers):
+                # whoever looked has gone meanwhile
+                continue
             try:
                 drawn = await self._draw(view, await self._see(view))
             except Exception:

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.interfaces import IReactorTime
 
 from slotgate.llama.errors import ControlError
 from slotgate.sessions import SessionKey
@@ -16,6 +19,7 @@ from slotgate.slots.address import Address
 from slotgate.slots.pool import SlotPool
 from slotgate.slots.slot import Slot
 from slotgate.snapshots.database import IndexAway
+from slotgate.web._looks import WAIT_SECONDS
 from slotgate.web._session_calls import Action, Call
 from slotgate.web._session_finding import Finding
 from slotgate.web._session_json import Viewer, session_json
@@ -35,32 +39,39 @@ class Work:
     _sessions: Sessions
     _finding: Finding
     _pool: SlotPool
+    _clock: IReactorTime
 
     async def listing(self, offset: int, limit: int) -> _Json | None:
         """
         A page of all sessions, the last one where there are not that many; ``None``: the index
-        does not answer.
+        does not answer in time.
         """
         try:
             found = await self._page(offset, limit)
             if offset and offset >= found["total"]:
                 found = await self._page(max(found["total"] - 1, 0) // limit * limit, limit)
-        except IndexAway:
+        except (IndexAway, DeferredTimeout):
             return None
         return found
 
-    async def _page(self, offset: int, limit: int) -> _Json:
-        return await self._sessions.carry_out(Call(Action.LIST, limit=limit, offset=offset), _ADMIN)
+    def _page(self, offset: int, limit: int) -> Deferred[_Json]:
+        call = Call(Action.LIST, limit=limit, offset=offset)
+        return self._soon(self._sessions.carry_out(call, _ADMIN))
+
+    def _soon(self, look: Deferred[_T]) -> Deferred[_T]:
+        """A look that a page waits for, and not for long: what it shows beside it does not wait."""
+        return shield(look).addTimeout(WAIT_SECONDS, self._clock)
 
     async def session(self, key: SessionKey) -> _Json | None:
         """A session as the session API lists it; ``None``: nothing of it is kept."""
         if not _can_be_kept(key):
             return None
         viewer = Viewer(client=key.client, names_clients=True)
-        call = Call(Action.LIST, id=key.id, route=key.route)
+        call = Call(Action.LIST, id=key.id, route=key.route, key=key)
         try:
-            here, saved = await self._finding.named(call, viewer)
-        except (Rejected, IndexAway):
+            look = Deferred.fromCoroutine(self._finding.named(call, viewer))
+            here, saved = await self._soon(look)
+        except (Rejected, IndexAway, DeferredTimeout):
             return None
         if key not in here and key not in saved:
             return None
@@ -73,8 +84,8 @@ class Work:
         :returns: ``None``: there is nothing to compare.
         """
         try:
-            told = await self._of(Action.PROMPT, key)
-        except (Rejected, IndexAway):
+            told = await self._soon(Deferred.fromCoroutine(self._of(Action.PROMPT, key)))
+        except (Rejected, IndexAway, DeferredTimeout):
             return None
         return next((one for one in told["prompts"] if one.get("client") == key.client), None)
 
@@ -101,7 +112,7 @@ class Work:
             raise Rejected(404, f"no session {key.id!r}")
         # for the client whose it is: another one may have a session of the same name
         viewer = Viewer(client=key.client, names_clients=True)
-        call = Call(action, id=key.id, route=key.route)
+        call = Call(action, id=key.id, route=key.route, key=key)
         return await self._sessions.carry_out(call, viewer)
 
     def slot(self, address: Address) -> Slot:

@@ -329,13 +329,6 @@ class Slot:
         if self._lock.locked:
             return
         content = self.content
-        if isinstance(content, Holding):
-            self._log.info(
-                "{slot}: the model went away, and with it session {session}{what}",
-                slot=self.name,
-                session=content.session.key.shown,
-                what="" if worth_saving(content) is None else ", which was not saved",
-            )
         self._machine.lose()
         self._switch.lost(content)
         self._memory.leave(self.model, self.id, Gone())

@@ -293,6 +293,13 @@ class Switch:
         alone = error is None or isinstance(error, (ProcessLost, NotLoaded))
         if isinstance(content, Holding) and not content.saved:
             self._note(content, Fate.UNLOADED if alone else Fate.RESTARTED)
+        if (held := worth_saving(content)) is not None:
+            self._log.warn(
+                "{slot}: the {what} went away, and with it session {session}, which was not saved",
+                slot=self._view.name,
+                what="model" if alone else "server",
+                session=held.session.key.shown,
+            )
         self._fingerprint = None
         self._unsaved = False
         self._view.lost()

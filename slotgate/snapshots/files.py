@@ -19,6 +19,9 @@ _CHUNK = 1 << 20
 class FolderAway(Exception):
     """The folder is not there now: unmounted, renamed."""
 
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no folder {path}")
+
 
 @frozen
 class Folder:

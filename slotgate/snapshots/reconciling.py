@@ -41,7 +41,9 @@ async def reconcile(index: Index, servers: Iterable[Server]) -> None:
             continue
         before = await index.seen(str(path))
         names = {server.name for server in sharing}
-        recorded = any(snapshot.server in names for snapshot in await index.all())
+        recorded = {one.file for one in await index.all() if one.server in names}
+        # files that a record of ours knows came with us
+        shared = bool(set(found) - recorded) if before is None else before.shared
         known = "" if before is None else before.identity
         if recorded and (known == "" or (not found and known != identity)):
             # once its files are missed for good they are a miss each, which costs no other one
@@ -50,9 +52,8 @@ async def reconcile(index: Index, servers: Iterable[Server]) -> None:
                 " meant? The records are kept",
                 folder=str(path),
             )
-            await index.saw(str(path), SeenFolder(identity if found else ""))
+            await index.saw(str(path), SeenFolder(identity if found else "", shared))
             continue
-        shared = bool(found) if before is None else before.shared
         await index.saw(str(path), SeenFolder(identity, shared))
         whole = await _drop_records(index, folder, names)
         left = set(found) - whole

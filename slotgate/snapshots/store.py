@@ -89,8 +89,8 @@ class Snapshots:
             return self.fates.of(key)
         try:
             problem = await self._problem(snapshot.file, snapshot.size)
-        except FolderAway as error:
-            self._log.warn("{file} is not seen: no folder {path}", file=snapshot.file, path=error)
+        except (FolderAway, OSError) as error:
+            self._log.warn("{file} is not seen: {error}", file=snapshot.file, error=error)
             return Fate.FOLDER_AWAY
         if problem:
             missing = problem == os.strerror(errno.ENOENT)
@@ -110,6 +110,10 @@ class Snapshots:
         try:
             found = await self._blocking(self._folder.checksum, snapshot.file)
         except OSError as error:
+            if error.errno == errno.ETIMEDOUT:
+                # a slow disk says nothing of the file
+                self._log.warn("{file} is not restored: {error}", file=snapshot.file, error=error)
+                return None
             found = str(error)
         if found == snapshot.checksum:
             return snapshot
@@ -119,7 +123,10 @@ class Snapshots:
 
     async def model_file(self, path: str) -> str:
         """Size and time of the model's file; empty where this process does not see it."""
-        return await self._blocking(file_mark, path)
+        try:
+            return await self._blocking(file_mark, path)
+        except OSError:
+            return ""
 
     def next_save(
         self,
@@ -182,6 +189,8 @@ class Snapshots:
         """
         if self._folder is None:
             return
+        # before anything goes for a save that can not come
+        await self._free_bytes()
         coming = 0
         if previous is not None and previous.tokens:
             # the cache grows with its tokens, checkpoints apart
@@ -194,10 +203,7 @@ class Snapshots:
             coming_files=0 if previous else 1,
             coming_bytes=coming - (previous.size if previous else 0),
         )
-        try:
-            free = await self._blocking(self._folder.free_bytes)
-        except OSError as error:
-            raise NoRoom(str(error)) from error
+        free = await self._free_bytes()
         missing = self._min_free_bytes + coming - free
         if missing <= 0:
             return
@@ -207,6 +213,17 @@ class Snapshots:
             raise NoRoom(f"the disk has {free / 1e9:.2f} GB left")
         for snapshot in going:
             await self.drop(snapshot, "evicted: the disk is nearly full", Fate.EVICTED)
+
+    async def _free_bytes(self) -> int:
+        """
+        :raises NoRoom: the folder is not there, or does not answer.
+        """
+        if self._folder is None:
+            return 0
+        try:
+            return await self._blocking(self._folder.free_bytes)
+        except OSError as error:
+            raise NoRoom(str(error)) from error
 
     async def evict(self, session: Session, needed: Collection[SessionKey]) -> None:
         """
@@ -263,8 +280,8 @@ class Snapshots:
         if tokens > 0:
             try:
                 problem = await self._problem(saved.file, size)
-            except FolderAway as error:
-                problem = f"no folder {error}"
+            except (FolderAway, OSError) as error:
+                problem = str(error)
         checksum = ""
         if not problem and self._verify == "xxh3" and self._folder is not None:
             try:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from attrs import frozen
 from twisted.web.http_headers import Headers
 
+from slotgate.sessions import SessionKey
 from slotgate.web.rejected import Rejected
 
 PREFIX = "/api/sessions"
@@ -67,6 +68,14 @@ class Call:
     route: str | None = None
     limit: int = PAGE
     offset: int = 0
+    #: Exactly this one; ``None``: whichever are named so.
+    key: SessionKey | None = None
+
+    def means(self, key: SessionKey) -> bool:
+        """Whether it is about a session."""
+        if self.key is not None:
+            return key == self.key
+        return key.id == self.id and self.route in (None, key.route)
 
 
 def understood(method: str, uri: str) -> Call:

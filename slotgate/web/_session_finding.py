@@ -50,13 +50,9 @@ class Finding:
         :param remembered: those that are there too, though they may be in neither.
         :raises Rejected: there is none.
         """
-
-        def meant(key: SessionKey) -> bool:
-            return key.id == call.id and call.route in (None, key.route)
-
-        here = {key: one for key, one in self.residents(viewer).items() if meant(key)}
+        here = {key: one for key, one in self.residents(viewer).items() if call.means(key)}
         named = await self._index.named(viewer.client, call.id)
-        saved = {one.key: one for one in named if meant(one.key)}
+        saved = {one.key: one for one in named if call.means(one.key)}
         if not here and not saved and not remembered:
             on = "" if call.route is None else f" on route {call.route!r}"
             raise Rejected(404, f"no session {call.id!r}{on}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from attrs import frozen
 from twisted.web.iweb import IRequest
 
-from slotgate.web.clients import Clients
+from slotgate.web.clients import Clients, presented
 from slotgate.web.logins import Logins
 from slotgate.web.rejected import Rejected
 
@@ -31,8 +31,8 @@ class Admins:
         :raises Rejected: 401 without a key, 403 with another client's.
         """
         headers = request.requestHeaders
-        has_key = headers.hasHeader(b"authorization") or headers.hasHeader(b"x-api-key")
-        if not has_key and self.have_keys and self.logins.client(request) is not None:
+        # a proxy's Basic is no key of ours
+        if not presented(headers) and self.have_keys and self.logins.client(request) is not None:
             return
         owner = self._clients.owner(headers)
         if owner is not None and not owner.admin:

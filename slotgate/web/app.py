@@ -22,7 +22,7 @@ from slotgate.llama.upstream import BadTarget, UpstreamError, UpstreamSilent, ch
 from slotgate.surfaces.generation import PATHS
 from slotgate.web.errors import answer_error
 from slotgate.web.rejected import Rejected
-from slotgate.web.requests import path_of
+from slotgate.web.requests import is_looked_at, path_of
 
 _log = Logger()
 
@@ -31,10 +31,6 @@ Answer: TypeAlias = bytes | None
 
 #: A handler gets the request and the path as the server will see it.
 Handler: TypeAlias = Callable[[IRequest, str], Coroutine[Any, Any, Answer]]
-
-
-#: What browsers ask for by themselves is none of a client's requests either.
-_LOOKED_AT = frozenset({"/slotgate", "/favicon.ico"})
 
 
 class _Anything(BaseConverter):
@@ -118,7 +114,7 @@ def _answering(
             # the client has gone; Klein suppresses exactly this
             raise
         except Rejected as error:
-            if not _is_looked_at(path_of(request)):
+            if not is_looked_at(path_of(request)):
                 rejected(error.status)
             return answer_error(request, error.status, error.message, error.headers)
         except BadTarget as error:
@@ -137,11 +133,6 @@ def _answering(
             return answer_error(request, 500, "slotgate failed; its log says how")
 
     return answer
-
-
-def _is_looked_at(path: str) -> bool:
-    """Whether a person with a browser asks for it, and no client of a model."""
-    return path in _LOOKED_AT or path.startswith("/slotgate/")
 
 
 async def _no_page(request: IRequest, path: str) -> bytes:

@@ -40,18 +40,19 @@ class Clients:
         clients = self._settings.config.clients
         if not clients:
             return None
-        presented = _presented(headers)
+        keys = presented(headers)
         found = None
         for client in clients:
             # all of them, so that the time taken tells nothing about a match
-            if any(hmac.compare_digest(key, client.key.encode()) for key in presented):
+            if any(hmac.compare_digest(key, client.key.encode()) for key in keys):
                 found = client
         if found is None:
             raise Rejected(401, "Invalid API Key")
         return found
 
 
-def _presented(headers: Headers) -> list[bytes]:
+def presented(headers: Headers) -> list[bytes]:
+    """The keys that a request carries; other ways to say who one is are somebody else's."""
     keys = [value.strip() for value in headers.getRawHeaders(b"x-api-key", [])]
     for value in headers.getRawHeaders(b"authorization", []):
         scheme, _, key = value.strip().partition(b" ")

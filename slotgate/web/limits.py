@@ -21,7 +21,7 @@ from slotgate.surfaces.errors import error_body
 from slotgate.web.errors import answer_error
 from slotgate.web.origins import Origins, add_headers
 from slotgate.web.rejected import Rejected
-from slotgate.web.requests import path_of
+from slotgate.web.requests import is_looked_at, path_of
 
 #: Idle connections, and those in the middle of a request, are closed after this, in seconds.
 IDLE_SECONDS = 60
@@ -123,7 +123,7 @@ class LimitedRequest(Request):
             origins.check_origin(self.method, path, self.requestHeaders)
             told = origins.preflight(self.method, path, self.requestHeaders)
         except Rejected as error:
-            self.channel.site.rejected(error.status)
+            self._count(error.status)
             _log.info("refused {client}: {error}", client=_shown(self.client), error=error.message)
             self.write(answer_error(self, error.status, error.message, error.headers))
             self.finish()
@@ -140,9 +140,13 @@ class LimitedRequest(Request):
         origins: Origins | None = None if self.channel is None else self.channel.site.origins
         return {} if origins is None else origins.cors(path_of(self), self.requestHeaders)
 
+    def _count(self, status: int) -> None:
+        if not is_looked_at(path_of(self)):
+            self.channel.site.rejected(status)
+
     def _refuse(self) -> None:
         self._refused = True
-        self.channel.site.rejected(413)
+        self._count(413)
         self.content = self._body = BytesIO()
         # Without it Twisted would ask for the body with a 100 right after this answer.
         self.requestHeaders.removeHeader(b"Expect")

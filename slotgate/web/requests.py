@@ -11,6 +11,14 @@ from urllib.parse import parse_qs, unquote
 from twisted.web.http import Request
 from twisted.web.iweb import IRequest
 
+#: What browsers ask for by themselves is none of a client's requests either.
+_LOOKED_AT = frozenset({"/slotgate", "/favicon.ico"})
+
+
+def is_looked_at(path: str) -> bool:
+    """Whether a person with a browser asks for it, and no client of a model."""
+    return path in _LOOKED_AT or path.startswith("/slotgate/")
+
 
 def path_of(request: IRequest) -> str:
     """

@@ -218,7 +218,7 @@ class Sessions:
         :raises Rejected: there is none.
         """
         named = self._prompts.named(viewer.client, call.id)
-        prompts = [key for key in named if call.route in (None, key.route)]
+        prompts = [key for key in named if call.means(key)]
         here, saved = await self._finding.named(call, viewer, prompts)
         return here, saved, prompts
 
