@@ -87,6 +87,12 @@ _LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
 _CLOSE = re.compile(rb"\r\nconnection:\s*close", re.IGNORECASE)
 
 
+_PROPS = (
+    b'{"total_slots":1,"model_alias":"benchmark","model_path":"/models/benchmark.gguf",'
+    b'"build_info":"b11549-0000000","is_sleeping":false}'
+)
+
+
 @define
 class Model:
     """What the server knows: the one slot, and who waits."""
@@ -145,6 +151,9 @@ class Connection(asyncio.Protocol):
         model = self._model
         if path == b"/slots":
             self._send(model.slots())
+        elif path == b"/props":
+            # a server that does not say what it is would be asked again for each request
+            self._send(_PROPS)
         elif path == b"/held":
             self._send(b"%d" % len(model.held))
         elif path == b"/hold":
