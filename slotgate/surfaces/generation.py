@@ -24,7 +24,6 @@ PATHS = {
     "/v1/messages": anthropic.system,
 }
 
-_OWN_KEYS = ("id_slot", "cache_prompt")
 _WHITE = b" \t\r\n"
 
 #: Some clients on Windows begin with it, and llama-server reads past it.

@@ -22,8 +22,6 @@ from slotgate.web.rejected import Rejected
 LOGIN_SECONDS = 12 * 3600.0
 #: So many are remembered; one more ends the oldest.
 MOST_LOGINS = 100
-#: Only requests for what is below it carry the cookie.
-PATH = "/slotgate/"
 
 #: What a browser says of where a request comes from, if it comes from our own page or is typed.
 _OWN = frozenset((b"same-origin", b"none"))
